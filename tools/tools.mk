@@ -63,7 +63,7 @@ WINE_PKG ?= . ./driver/... ./drivers/memory ./drivers/file ./internal/engine ./i
 WINE_SKIP := ^(TestConformance|TestPruneMeetsHolders|TestKilled|TestProcessesCount|TestWatchOfAFolderThatIsReplaced)$$
 .PHONY: test-wine
 test-wine: ## run tests as Windows programs under Wine (linux/amd64; needs wine64 and MinGW)
-	FLAGS='$(TESTFLAGS)' tools/wine.sh cmd/holdfast .
+	FLAGS='$(TESTFLAGS)' tools/wine.sh cmd/holdfast ./...
 	FLAGS='-skip=$(WINE_SKIP) -parallel=1 $(TESTFLAGS)' tools/wine.sh . $(WINE_PKG)
 
 .PHONY: test-arm64

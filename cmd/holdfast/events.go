@@ -33,7 +33,9 @@ type eventLogger struct {
 // runningCommand is the command while it runs under a hold.
 type runningCommand struct {
 	tokens []uint64 // of all locks
-	child  *child
+	child  interface {
+		StoppedInTime(limit time.Duration) bool // whether its guardian has stopped it before the lease expired
+	}
 }
 
 // lastWordTimeout bounds the wait for what the guardian reports.
@@ -43,7 +45,7 @@ const lastWordTimeout = 100 * time.Millisecond
 // holdfast was stopped, the guardian may have stopped the command in time, which holdfast has not
 // noticed yet. If only --min-hold kept the lock, the command had ended.
 func (c *runningCommand) overran(token uint64) bool {
-	return c != nil && slices.Contains(c.tokens, token) && !c.child.stoppedInTime(lastWordTimeout)
+	return c != nil && slices.Contains(c.tokens, token) && !c.child.StoppedInTime(lastWordTimeout)
 }
 
 // observe is the library's observer.

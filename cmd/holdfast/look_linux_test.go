@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Commands that follow locks make no folder, and say that there is none. Those that may break locks make
@@ -42,7 +43,7 @@ func TestFollowingMakesNothing(t *testing.T) {
 			if c.makes {
 				want = "the locks on file:" + dir + " are at"
 			}
-			eventually(t, want, func() bool {
+			locktest.Eventually(t, want, func() bool {
 				text, err := os.ReadFile(messages)
 				if err != nil {
 					t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
@@ -144,13 +145,13 @@ type app struct {
 }
 
 func main() {
-	if isGuardian() {
-		runGuardian()
+	if child.IsGuardian() {
+		child.RunGuardian()
 		return
 	}
 	stopReaping := func() {}
 	if os.Getpid() == 1 { // of a container: nobody else reaps what probes and commands leave behind
-		stopReaping = reapOrphans(inheritedChildren()) // before anything is started
+		stopReaping = child.ReapOrphans()
 	}
 	code := execute(os.Args[1:], os.Stdout, os.Stderr)
 	stopReaping()

@@ -7,12 +7,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -30,10 +32,19 @@ type ordinaryUser struct {
 	locktest.Log // its messages
 }
 
+// mustNot ends a test if an error is not nil.
+func mustNot(t *testing.T) func(error) {
+	return func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // runsOn checks that the command has not ended.
 func (u *ordinaryUser) runsOn(t *testing.T) {
 	t.Helper()
-	if p := readProcess(strconv.Itoa(u.command)); p.group < 0 || p.zombie {
+	if !alive(mustNot(t), u.command) {
 		t.Fatalf("the command has ended:\n%s", u)
 	}
 }
@@ -106,7 +117,7 @@ func startOrdinaryUser(t *testing.T, ttl string, byShell bool) *ordinaryUser {
 		_ = u.cmd.Process.Kill()
 		<-u.ended
 	})
-	eventually(t, "the command is root", func() bool {
+	locktest.Eventually(t, "the command is root", func() bool {
 		text, err := os.ReadFile(pidFile)
 		u.command, _ = strconv.Atoi(string(text))
 		return err == nil && u.command > 0
@@ -142,7 +153,7 @@ func TestCommandOfAnotherUser(t *testing.T) {
 				t.Fatal(err)
 			}
 			u.Await(t, "SIGTERM was not sent to process "+number)
-			time.Sleep(sameRequestWindow + forwardDelay) // the next one is a new request
+			time.Sleep(child.SameRequestWindow + child.ForwardDelay) // the next one is a new request
 			if err := u.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
@@ -183,18 +194,12 @@ func TestGuardianOfCommandOfAnotherUser(t *testing.T) {
 	if err := u.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	guardian := func() (found bool) {
-		entries, err := os.ReadDir("/proc")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			p := readProcess(e.Name())
-			found = found || p.parent == u.cmd.Process.Pid && p.pid != u.command && !p.zombie
-		}
-		return found
+	guardian := func() bool {
+		return slices.ContainsFunc(processes(mustNot(t)), func(p processInfo) bool {
+			return p.parent == u.cmd.Process.Pid && p.id != u.command && p.state != 'Z'
+		})
 	}
-	eventually(t, "the guardian kills the group", func() bool { return !guardian() })
+	locktest.Eventually(t, "the guardian kills the group", func() bool { return !guardian() })
 	u.runsOn(t)
 	if err := u.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -13,17 +13,14 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 )
 
 // lease is what keeps the command running: a hold of one lock or of several.
 type lease interface {
-	Name() string // of all locks, for messages
-	Context() context.Context
-	Err() error
-	LostIn() time.Duration
-	ExpiresIn() time.Duration
+	child.Lease
 	Release(ctx context.Context) error
 }
 
@@ -78,7 +75,7 @@ func (h held) allTokens() []uint64 {
 func (r *runner) runCommand(hold held) (lost bool, err error) {
 	start := time.Now()
 	r.log.Flush() // the messages so far come before the command's output
-	child, unguarded, err := startChild(r.executable, r.Command, r.environment(hold))
+	command, unguarded, err := child.Start(r.executable, r.Command, r.environment(hold))
 	if err != nil {
 		code := exitcode.NotExecutable
 		if errors.Is(err, os.ErrNotExist) { // the file, or what it names as its interpreter
@@ -86,25 +83,24 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 		}
 		return false, exitcode.With(code, fmt.Errorf("cannot start %s: %w", format.Text(r.executable), err))
 	}
-	defer child.close()
-	r.log.Verbosef("started process %d", child.pid)
+	defer command.Close()
+	r.log.Verbosef("started process %d", command.PID())
 	if unguarded != nil {
-		r.log.Errorf("cannot start a guardian (%v): %s", unguarded, unguardedRisk)
+		r.log.Errorf("cannot start a guardian (%v): %s", unguarded, child.UnguardedRisk)
 	}
-	r.events.running.Store(&runningCommand{hold.allTokens(), child})
+	r.events.running.Store(&runningCommand{hold.allTokens(), command})
 	r.probes.hold.Store(&hold)
 	defer r.probes.hold.Store(nil)
-	s := supervisor{hold: hold, child: child, signals: r.signals.C, log: r.log, killAfter: r.KillAfter}
-	code := s.wait()
+	outcome := command.Supervise(hold, r.signals.C, r.log, r.KillAfter)
 	r.events.running.Store(nil)
-	r.log.Verbosef("the command ended with exit code %d", code)
-	r.signals.EndRequested = s.endRequested
-	if s.lost {
+	r.log.Verbosef("the command ended with exit code %d", outcome.Code)
+	r.signals.EndRequested = outcome.EndRequested
+	if outcome.Lost {
 		return true, errLost
 	}
 	err = r.waitMinHold(hold, start)
-	if code != 0 {
-		err = exitcode.With(code, nil)
+	if outcome.Code != 0 {
+		err = exitcode.With(outcome.Code, nil)
 	}
 	return false, err
 }
@@ -177,7 +173,9 @@ func (r *runner) release(hold lease) {
 	if lost {
 		limit = min(limit, max(hold.ExpiresIn(), 0)+2*idleShutdownTimeout)
 	}
-	r.endBy = earlier(r.endBy, time.Now().Add(limit))
+	if end := time.Now().Add(limit); r.endBy.IsZero() || end.Before(r.endBy) {
+		r.endBy = end
+	}
 	tryUntil := r.endBy.Add(-idleShutdownTimeout) // the rest is for close
 	var err error
 	_ = r.signals.During(func(ctx context.Context) error { // only Release's own error says whether the lock was released

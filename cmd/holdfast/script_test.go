@@ -22,6 +22,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
@@ -30,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// Started under one of these names, the test binary is the command itself.
-	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main, guardianName: main, panickingTop: runPanickingTop,
+	testscript.Main(withMongo{m}, map[string]func(){"holdfast": main, child.GuardianName: main, panickingTop: runPanickingTop,
 		becomesRoot: runBecomesRoot})
 }
 
@@ -160,7 +161,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 			select {
 			case <-j.done:
 				return
-			case <-time.After(sameRequestWindow + forwardDelay): // the next one is a new request
+			case <-time.After(child.SameRequestWindow + child.ForwardDelay): // the next one is a new request
 			}
 		}
 		_ = cmd.Process.Kill()
@@ -235,7 +236,7 @@ func cmdGuardian(ts *testscript.TestScript, neg bool, args []string) {
 	found := 0
 	await(ts, func() bool {
 		for _, p := range descendants(ts, pid(ts, args[0])) {
-			if p.name == guardianName {
+			if p.name == child.GuardianName {
 				found = p.id
 			}
 		}
@@ -270,12 +271,12 @@ func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
 	for _, file := range args {
 		id := pid(ts, file)
 		if neg {
-			if !alive(ts, id) {
+			if !alive(ts.Check, id) {
 				ts.Fatalf("process %d (%s) is gone", id, file)
 			}
 			continue
 		}
-		await(ts, func() bool { return !alive(ts, id) }, func() string { return fmt.Sprintf("process %d (%s) is alive", id, file) })
+		await(ts, func() bool { return !alive(ts.Check, id) }, func() string { return fmt.Sprintf("process %d (%s) is alive", id, file) })
 	}
 }
 

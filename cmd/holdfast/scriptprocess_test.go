@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -51,13 +52,13 @@ var signalNumbers = map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": sy
 
 func awaitStopped(ts *testscript.TestScript, id int) {
 	await(ts, func() bool {
-		return slices.ContainsFunc(processes(ts), func(p processInfo) bool { return p.id == id && p.state == 'T' })
+		return slices.ContainsFunc(processes(ts.Check), func(p processInfo) bool { return p.id == id && p.state == 'T' })
 	}, func() string { return fmt.Sprintf("process %d is not stopped", id) })
 }
 
 // descendants returns a process and all its descendants, parents first.
 func descendants(ts *testscript.TestScript, root int) []processInfo {
-	all := processes(ts)
+	all := processes(ts.Check)
 	tree := slices.DeleteFunc(slices.Clone(all), func(p processInfo) bool { return p.id != root })
 	for i := 0; i < len(tree); i++ {
 		for _, p := range all {
@@ -75,10 +76,10 @@ type processInfo struct {
 	name       string
 }
 
-// processes returns the system's processes from /proc or, where there is none, from ps.
-func processes(ts *testscript.TestScript) (all []processInfo) {
+// processes returns the system's processes from /proc or, where there is none, from ps. check ends the test if its error is not nil.
+func processes(check func(error)) (all []processInfo) {
 	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
-	ts.Check(err)
+	check(err)
 	var list strings.Builder
 	for _, dir := range dirs {
 		stat, _ := os.ReadFile(dir) // it may have ended
@@ -91,7 +92,7 @@ func processes(ts *testscript.TestScript) (all []processInfo) {
 	}
 	if len(dirs) == 0 {
 		out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=,stat=,comm=").Output()
-		ts.Check(err)
+		check(err)
 		list.Write(out)
 	}
 	for line := range strings.Lines(list.String()) {
@@ -106,6 +107,20 @@ func processes(ts *testscript.TestScript) (all []processInfo) {
 }
 
 // alive reports whether a process has not ended. A zombie has.
-func alive(ts *testscript.TestScript, pid int) bool {
-	return slices.ContainsFunc(processes(ts), func(p processInfo) bool { return p.id == pid && p.state != 'Z' })
+func alive(check func(error), pid int) bool {
+	return slices.ContainsFunc(processes(check), func(p processInfo) bool { return p.id == pid && p.state != 'Z' })
+}
+
+// becomesRoot is the name of a program that the kernel starts as root for every user, as it does sudo.
+const becomesRoot = "becomes-root"
+
+// runBecomesRoot becomes root, writes its process ID to a file, and waits to be killed.
+func runBecomesRoot() {
+	if err := syscall.Setreuid(0, 0); err != nil {
+		panic(err)
+	}
+	if err := os.WriteFile(os.Args[1], []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		panic(err)
+	}
+	time.Sleep(4 * patience)
 }

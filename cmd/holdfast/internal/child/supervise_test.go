@@ -1,18 +1,22 @@
 //go:build unix
 
-package main
+package child
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/test/locktest"
@@ -20,20 +24,9 @@ import (
 
 // A loss that is noticed only after the command has ended counts as a loss and is reported.
 func TestLossNoticedAfterCommandEnded(t *testing.T) {
-	locker := &scriptedLocker{}
 	var out bytes.Buffer
-	run := newRunner(t, locker, 300*time.Millisecond, &out, "")
-	hold, err := run.client.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
-	locker.failRenewals.Store(true)
-	select {
-	case <-hold.Context().Done():
-	case <-time.After(patience):
-		t.Fatal("the lock is not lost")
-	}
-	s := supervisor{hold: hold, child: startCommand(t, "exit 0"), log: run.log}
+	hold := newTestLease(time.Second, time.Second)
+	s := supervisor{hold: hold, child: startCommand(t, "exit 0"), log: messages.NewLog(&out, false, false)}
 	locktest.Eventually(t, "the command ends", func() bool { s.pollCommand(); return s.commandEnded })
 	if want := `lost "job", perhaps before the command ended`; !s.lost || strings.Count(out.String(), want) != 1 {
 		t.Errorf("lost: %v; messages:\n%swant once: %s", s.lost, out.String(), want)
@@ -42,13 +35,8 @@ func TestLossNoticedAfterCommandEnded(t *testing.T) {
 
 // A group that gets a new member after SIGKILL gets SIGKILL again.
 func TestNewGroupMemberIsKilled(t *testing.T) {
-	run := newRunner(t, &scriptedLocker{}, time.Minute, new(bytes.Buffer), "")
-	hold, err := run.client.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := startCommand(t, "exec sleep 100")
-	s := supervisor{hold: hold, child: c, log: run.log, killAt: time.Now()}
+	s := supervisor{hold: newTestLease(time.Minute, time.Second), child: c, log: messages.NewLog(io.Discard, false, false), killAt: time.Now()}
 	s.killIfDue()
 	// The command is not reaped yet, so its group can still be joined.
 	process, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exec sleep 100"},
@@ -82,15 +70,15 @@ func TestSecondSIGTERM(t *testing.T) {
 		s := supervisor{child: command, log: messages.NewLog(new(bytes.Buffer), false, false)}
 		s.receive(syscall.SIGTERM)
 		s.pending = nil // as if it was forwarded
-		time.Sleep(sameRequestWindow / 2)
+		time.Sleep(SameRequestWindow / 2)
 		s.receive(syscall.SIGTERM)
 		if s.killSent || !s.killAt.IsZero() || len(s.pending) > 0 {
-			t.Errorf("within %v: killed: %v, pending: %v", sameRequestWindow, s.killSent, s.pending)
+			t.Errorf("within %v: killed: %v, pending: %v", SameRequestWindow, s.killSent, s.pending)
 		}
-		time.Sleep(sameRequestWindow/2 + time.Millisecond)
+		time.Sleep(SameRequestWindow/2 + time.Millisecond)
 		s.receive(syscall.SIGTERM)
 		if !s.killSent || !s.endRequested {
-			t.Errorf("after %v: killed: %v, asked to end: %v", sameRequestWindow, s.killSent, s.endRequested)
+			t.Errorf("after %v: killed: %v, asked to end: %v", SameRequestWindow, s.killSent, s.endRequested)
 		}
 	})
 }
@@ -99,11 +87,6 @@ func TestSecondSIGTERM(t *testing.T) {
 // follows from a probe of the command's own process.
 func TestSignalThatDoesNotReachTheCommand(t *testing.T) {
 	var out bytes.Buffer
-	run := newRunner(t, &scriptedLocker{}, time.Minute, &out, "")
-	hold, err := run.client.Lock(t.Context(), "job")
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := startCommand(t, "trap '' TERM INT; exec sleep 100")
 	denied := false
 	c.probe = func(pid int) error {
@@ -112,7 +95,7 @@ func TestSignalThatDoesNotReachTheCommand(t *testing.T) {
 		}
 		return nil
 	}
-	s := supervisor{hold: hold, child: c, log: messages.NewLog(&out, false, true),
+	s := supervisor{hold: newTestLease(time.Minute, time.Second), child: c, log: messages.NewLog(&out, false, true),
 		received: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
 	forward := func(sig os.Signal) {
 		s.receive(sig)
@@ -153,12 +136,12 @@ func TestSignalThatDoesNotReachTheCommand(t *testing.T) {
 	// Nor has a guardian that says so stopped the command.
 	ended := make(chan struct{})
 	close(ended)
-	told := &child{pid: c.pid, probe: c.probe, guardian: &guardian{process: c.guardian.process, inTime: true, ended: ended}}
-	if told.stoppedInTime(patience) {
+	told := &Child{pid: c.pid, probe: c.probe, guardian: &guardian{process: c.guardian.process, inTime: true, ended: ended}}
+	if told.StoppedInTime(patience) {
 		t.Error("the command counts as stopped")
 	}
 	denied = false
-	if !told.stoppedInTime(patience) {
+	if !told.StoppedInTime(patience) {
 		t.Error("the command does not count as stopped")
 	}
 }
@@ -172,7 +155,7 @@ func TestSignalSentToWholeGroup(t *testing.T) {
 	}
 }
 
-func signalSentToWholeGroup(t *testing.T, command *child, sig os.Signal) {
+func signalSentToWholeGroup(t *testing.T, command *Child, sig os.Signal) {
 	s := supervisor{child: command, log: messages.NewLog(new(bytes.Buffer), false, false),
 		received: map[os.Signal]time.Time{}, sent: map[os.Signal]time.Time{}}
 	step := func(sentToGroup, want bool) {
@@ -193,7 +176,7 @@ func signalSentToWholeGroup(t *testing.T, command *child, sig os.Signal) {
 		s.termReceived = time.Time{}
 	}
 	step(true, false)
-	time.Sleep(2 * forwardDelay)
+	time.Sleep(2 * ForwardDelay)
 	step(false, true)
 	step(true, false)
 	if s.endRequested != slices.Contains(signals.Ending, sig) {
@@ -201,24 +184,10 @@ func signalSentToWholeGroup(t *testing.T, command *child, sig os.Signal) {
 	}
 }
 
-// becomesRoot is the name of a program that the kernel starts as root for every user, as it does sudo.
-const becomesRoot = "becomes-root"
-
-// runBecomesRoot becomes root, writes its process ID to a file, and waits to be killed.
-func runBecomesRoot() {
-	if err := syscall.Setreuid(0, 0); err != nil {
-		panic(err)
-	}
-	if err := os.WriteFile(os.Args[1], []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-		panic(err)
-	}
-	time.Sleep(4 * patience)
-}
-
 // startCommand starts a command in a group of its own, with a guardian.
-func startCommand(t *testing.T, script string) *child {
+func startCommand(t *testing.T, script string) *Child {
 	t.Helper()
-	c, unguarded, err := startChild("/bin/sh", []string{"sh", "-c", script}, os.Environ())
+	c, unguarded, err := Start("/bin/sh", []string{"sh", "-c", script}, os.Environ())
 	if err != nil || unguarded != nil {
 		t.Fatal(err, unguarded)
 	}
@@ -231,7 +200,46 @@ func startCommand(t *testing.T, script string) *child {
 				break
 			}
 		}
-		c.close()
+		c.Close()
 	})
 	return c
+}
+
+// testLease is a lease that is lost when its rest is the grace. In a bubble its time is virtual.
+type testLease struct {
+	mu         sync.Mutex
+	ttl, grace time.Duration
+	expires    time.Time
+	ctx        context.Context
+	lose       context.CancelFunc
+}
+
+func newTestLease(ttl, grace time.Duration) *testLease {
+	l := &testLease{ttl: ttl, grace: grace}
+	l.ctx, l.lose = context.WithCancel(context.Background())
+	l.renew()
+	return l
+}
+
+func (l *testLease) renew() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expires = time.Now().Add(l.ttl)
+}
+
+func (l *testLease) Name() string             { return "job" }
+func (l *testLease) Context() context.Context { return l.ctx }
+func (l *testLease) LostIn() time.Duration    { return l.ExpiresIn() - l.grace }
+
+func (l *testLease) ExpiresIn() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Until(l.expires)
+}
+
+func (l *testLease) Err() error {
+	if l.LostIn() <= 0 {
+		return holdfast.ErrLost
+	}
+	return nil
 }

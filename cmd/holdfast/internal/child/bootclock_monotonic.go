@@ -1,6 +1,6 @@
 //go:build darwin || freebsd || openbsd || dragonfly || solaris
 
-package main
+package child
 
 import (
 	"time"

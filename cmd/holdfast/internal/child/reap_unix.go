@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package child
 
 import (
 	"os"
@@ -56,6 +56,9 @@ func (c *children) reapOrphan(pid int) bool {
 	_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // does not block
 	return true
 }
+
+// ReapOrphans reaps, until stop is called, processes that ended after their parent. It must be called before anything is started.
+func ReapOrphans() (stop func()) { return reapOrphans(inheritedChildren()) }
 
 // reapOrphans reaps, until stop is called, processes that ended after their parent. They become children of process 1,
 // which holdfast may be in a container. It owns inherited, the IDs of children that holdfast has not started.

@@ -1,4 +1,4 @@
-package main
+package child
 
 import (
 	"errors"
@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
-// child is a running command and the job object that contains it and the processes that it
+// Child is a running command and the job object that contains it and the processes that it
 // starts. The command is put into the job just after its start, so a process that it starts
 // before that moment is not in the job. The job ends when holdfast ends for any reason.
-type child struct {
+type Child struct {
 	pid          int
 	process      *os.Process
 	job          windows.Handle
@@ -25,8 +25,8 @@ type child struct {
 	stopEvents   chan os.Signal // never receives anything: there is no job control
 }
 
-// startChild starts the command. The job object serves as its guardian.
-func startChild(path string, args, env []string) (c *child, unguarded, err error) {
+// Start starts the command. The job object serves as its guardian.
+func Start(path string, args, env []string) (c *Child, unguarded, err error) {
 	job, err := newJob()
 	if err != nil {
 		return nil, nil, err
@@ -45,7 +45,7 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 		_ = windows.CloseHandle(job)
 		return nil, nil, err
 	}
-	c = &child{pid: process.Pid, process: process, job: job, ended: make(chan struct{}), stateChanged: make(chan os.Signal, 1)}
+	c = &Child{pid: process.Pid, process: process, job: job, ended: make(chan struct{}), stateChanged: make(chan os.Signal, 1)}
 	go func() {
 		c.code = exitcode.Unavailable
 		if state, err := process.Wait(); err == nil {
@@ -58,7 +58,7 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 }
 
 // poll returns the command's exit code once it has ended.
-func (c *child) poll() (code int, ended bool) {
+func (c *Child) poll() (code int, ended bool) {
 	select {
 	case <-c.ended:
 		return c.code, true
@@ -69,13 +69,14 @@ func (c *child) poll() (code int, ended bool) {
 
 // orderKill does nothing: the system ends the job when holdfast ends. Nothing ends the job
 // while holdfast is only suspended.
-func (c *child) orderKill(func() time.Duration, time.Duration) error { return nil }
+func (c *Child) orderKill(func() time.Duration, time.Duration) error { return nil }
 
-func (c *child) groupSignals() <-chan os.Signal { return nil }
+func (c *Child) groupSignals() <-chan os.Signal { return nil }
 
-func (c *child) guardianKilled() bool { return false }
+func (c *Child) guardianKilled() bool { return false }
 
-func (c *child) stoppedInTime(time.Duration) bool { return false }
+// StoppedInTime is false: no guardian reports it.
+func (c *Child) StoppedInTime(time.Duration) bool { return false }
 
 // newJob makes a job object whose processes end when its last handle is closed.
 func newJob() (windows.Handle, error) {
@@ -104,29 +105,28 @@ func assignToJob(job windows.Handle, pid int) error {
 
 // signal sends Ctrl-Break, the only event that can be sent to a process group. It reaches
 // only the programs of this console.
-func (c *child) signal(os.Signal) error {
+func (c *Child) signal(os.Signal) error {
 	return os.NewSyscallError("GenerateConsoleCtrlEvent",
 		windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(c.pid)))
 }
 
-func (c *child) signalAndWake(sig os.Signal) error { return c.signal(sig) }
+func (c *Child) signalAndWake(sig os.Signal) error { return c.signal(sig) }
 
-func (c *child) wake() error { return nil }
+func (c *Child) wake() error { return nil }
 
 // unreachable finds none: the job ends whatever users its processes have.
-func (c *child) unreachable() []int { return nil }
+func (c *Child) unreachable() []int { return nil }
 
-func isGuardian() bool { return false }
+// IsGuardian is false: the job object serves as the guardian.
+func IsGuardian() bool { return false }
 
-func runGuardian() {}
+// RunGuardian does nothing.
+func RunGuardian() {}
 
-// reapOrphans does nothing: a process of Windows leaves nothing behind.
-func reapOrphans(map[int]bool) (stop func()) { return func() {} }
+// ReapOrphans does nothing: a process of Windows leaves nothing behind.
+func ReapOrphans() (stop func()) { return func() {} }
 
-// inheritedChildren finds none: a process of Windows is not replaced by another.
-func inheritedChildren() map[int]bool { return nil }
-
-func (c *child) kill() error {
+func (c *Child) kill() error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(c.job, exitcode.Signal+uint32(syscall.SIGKILL)))
 }
 
@@ -139,13 +139,14 @@ type jobAccounting struct {
 }
 
 // groupRunning reports whether the job has a running process.
-func (c *child) groupRunning() bool {
+func (c *Child) groupRunning() bool {
 	var state jobAccounting
 	err := windows.QueryInformationJobObject(c.job, windows.JobObjectBasicAccountingInformation,
 		uintptr(unsafe.Pointer(&state)), uint32(unsafe.Sizeof(state)), nil)
 	return err == nil && state.ActiveProcesses > 0
 }
 
-func (c *child) jobControl(os.Signal, func(), func() bool) {}
+func (c *Child) jobControl(os.Signal, func(), func() bool) {}
 
-func (c *child) close() { _ = windows.CloseHandle(c.job) }
+// Close closes the job. What still runs in it ends.
+func (c *Child) Close() { _ = windows.CloseHandle(c.job) }

@@ -1,4 +1,4 @@
-package main
+package child
 
 import (
 	"os"
@@ -22,16 +22,12 @@ const (
 	roleLeftover = "role:leftover" // waits
 )
 
-// mainVar makes the test binary the command itself.
-const mainVar = "HOLDFAST_TEST_MAIN"
+// patience bounds every wait for something that must happen.
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && strings.HasPrefix(os.Args[1], "role:") {
 		play(os.Args[1], os.Args[2])
-	}
-	if os.Getenv(mainVar) != "" {
-		main()
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -46,7 +42,7 @@ func play(role, dir string) {
 	}
 	switch role {
 	case roleHoldfast:
-		if _, _, err := startChild(os.Args[0], []string{os.Args[0], roleCommand, dir}, os.Environ()); err != nil {
+		if _, _, err := Start(os.Args[0], []string{os.Args[0], roleCommand, dir}, os.Environ()); err != nil {
 			os.Exit(1)
 		}
 		marker("go", "")
@@ -71,10 +67,10 @@ func play(role, dir string) {
 
 // startRole starts a command in a job, and lets it start another process once it is in the job. It
 // returns that process.
-func startRole(t *testing.T, role string) (c *child, leftover windows.Handle) {
+func startRole(t *testing.T, role string) (c *Child, leftover windows.Handle) {
 	t.Helper()
 	dir := t.TempDir()
-	c, _, err := startChild(os.Args[0], []string{os.Args[0], role, dir}, os.Environ())
+	c, _, err := Start(os.Args[0], []string{os.Args[0], role, dir}, os.Environ())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +119,7 @@ func running(t *testing.T, process windows.Handle, wait time.Duration) bool {
 // A kill ends the command and the processes that it has started.
 func TestKillEndsTheJob(t *testing.T) {
 	c, leftover := startRole(t, roleCommand)
-	defer c.close()
+	defer c.Close()
 	if !c.groupRunning() {
 		t.Error("the job counts as empty while two processes run")
 	}
@@ -162,7 +158,7 @@ func TestJobHasWhatTheCommandLeaves(t *testing.T) {
 	if !c.groupRunning() || !running(t, leftover, 0) {
 		t.Error("the process that was left behind counts as ended")
 	}
-	c.close()
+	c.Close()
 	if running(t, leftover, patience) {
 		t.Error("the process that was left behind runs on without the job")
 	}
@@ -183,20 +179,5 @@ func TestJobEndsWithHoldfast(t *testing.T) {
 	_ = holdfast.Wait() // it was killed
 	if running(t, leftover, patience) {
 		t.Error("the command's process runs on after holdfast was killed")
-	}
-}
-
-// The command runs under a lock of a folder, and its exit code is that of holdfast.
-func TestRunOnWindows(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	run := exec.Command(os.Args[0], "run", "--backend", "file:"+filepath.ToSlash(filepath.Join(dir, "locks")), "job", "--", os.Args[0],
-		roleLeaver, dir)
-	run.Env = append(os.Environ(), mainVar+"=1")
-	out, err := run.CombinedOutput()
-	if run.ProcessState == nil || run.ProcessState.ExitCode() != 3 {
-		t.Fatalf("%v\n%s", err, out)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix && !linux && !darwin && !freebsd && !openbsd && !dragonfly && !solaris
 
-package main
+package child
 
 import "time"
 

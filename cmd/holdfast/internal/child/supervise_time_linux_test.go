@@ -1,13 +1,11 @@
-package main
+package child
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -15,71 +13,30 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
-
-// virtualLease is a lease in virtual time.
-type virtualLease struct {
-	mu         sync.Mutex
-	ttl, grace time.Duration
-	expires    time.Time
-	ctx        context.Context
-	lose       context.CancelFunc
-}
-
-func newVirtualLease(ttl, grace time.Duration) *virtualLease {
-	l := &virtualLease{ttl: ttl, grace: grace}
-	l.ctx, l.lose = context.WithCancel(context.Background())
-	l.renew()
-	return l
-}
-
-func (l *virtualLease) renew() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.expires = time.Now().Add(l.ttl)
-}
-
-func (l *virtualLease) Name() string                  { return "job" }
-func (l *virtualLease) Context() context.Context      { return l.ctx }
-func (l *virtualLease) LostIn() time.Duration         { return l.ExpiresIn() - l.grace }
-func (l *virtualLease) Release(context.Context) error { return nil }
-
-func (l *virtualLease) ExpiresIn() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Until(l.expires)
-}
-
-func (l *virtualLease) Err() error {
-	if l.LostIn() <= 0 {
-		return holdfast.ErrLost
-	}
-	return nil
-}
 
 // supervised is a command that is supervised in virtual time, while its processes are real. Nobody follows the guardian's orders.
 type supervised struct {
 	*supervisor
 	t       *testing.T
-	command *child
+	command *Child
 	orders  *os.File
 	done    chan int
 }
 
 // superviseVirtually must be called in a bubble, with a command that was started outside.
-func superviseVirtually(t *testing.T, command *child, hold lease, out writerFunc) *supervised {
+func superviseVirtually(t *testing.T, command *Child, hold Lease, out func([]byte)) *supervised {
 	t.Helper()
 	orders, toGuardian, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = orders.Close() })
-	c := &child{pid: command.pid, probe: command.probe, stateChanged: make(chan os.Signal), stopEvents: make(chan os.Signal),
+	c := &Child{pid: command.pid, probe: command.probe, stateChanged: make(chan os.Signal), stopEvents: make(chan os.Signal),
 		guardian: &guardian{process: command.guardian.process, orders: toGuardian, signals: make(chan os.Signal), ended: make(chan struct{})}}
-	s := &supervised{&supervisor{hold: hold, child: c, log: messages.NewLog(out, false, true)}, t, command, orders, make(chan int, 1)}
+	s := &supervised{&supervisor{hold: hold, child: c, log: messages.NewLog(writerFunc(out), false, true)}, t, command, orders, make(chan int, 1)}
 	go func() { s.done <- s.wait() }()
 	return s
 }
@@ -123,7 +80,7 @@ func TestOrdersFollowTheLease(t *testing.T) {
 	const ttl, grace, step = time.Hour, 10 * time.Minute, 10 * time.Second
 	command := startCommand(t, "exec sleep 600")
 	synctest.Test(t, func(t *testing.T) {
-		hold := newVirtualLease(ttl, grace)
+		hold := newTestLease(ttl, grace)
 		s := superviseVirtually(t, command, hold, func([]byte) {})
 		var due time.Time
 		for begin, renewed := time.Now(), time.Now(); time.Since(begin) < 10*ttl && !t.Failed(); time.Sleep(step) {
@@ -159,7 +116,7 @@ func TestGroupIsKilledBeforeTheLeaseEnds(t *testing.T) {
 	command := startCommand(t, `trap "" TERM; while :; do sleep 0.02; done`)
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
-		hold := newVirtualLease(ttl, grace)
+		hold := newTestLease(ttl, grace)
 		killed := make(chan time.Time, 1)
 		s := superviseVirtually(t, command, hold, func(line []byte) {
 			if out.Write(line); bytes.Contains(line, []byte("killing process group")) {

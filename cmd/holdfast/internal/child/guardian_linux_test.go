@@ -1,28 +1,22 @@
-package main
+package child
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
-	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // guardedCommand starts a command and waits until its guardian has joined its group.
-func guardedCommand(t *testing.T) *child {
+func guardedCommand(t *testing.T) *Child {
 	t.Helper()
 	c := startCommand(t, "exec sleep 100")
 	giveOrder(t, c, time.Hour)
@@ -37,7 +31,7 @@ const testReserve = 20 * time.Second
 
 // giveOrder orders the guardian to kill the group after a time. If this process is paused meanwhile, the
 // order times out, and is given again.
-func giveOrder(t *testing.T, c *child, left time.Duration) {
+func giveOrder(t *testing.T, c *Child, left time.Duration) {
 	t.Helper()
 	eventually(t, "the guardian gets an order", func() bool {
 		err := c.orderKill(func() time.Duration { return left }, testReserve)
@@ -134,7 +128,7 @@ func TestLateOrderIsWrittenAgain(t *testing.T) {
 // A guardian that was stopped until its order was overdue reads the later orders before it
 // kills: the lock was renewed all the time.
 func TestGuardianReadsLaterOrdersFirst(t *testing.T) {
-	var c *child
+	var c *Child
 	deadline := time.Now().Add(patience)
 	for inTime := false; !inTime; { // again if the first order was due before the guardian was stopped
 		if time.Now().After(deadline) {
@@ -164,20 +158,19 @@ func TestGuardianReadsLaterOrdersFirst(t *testing.T) {
 	}
 }
 
-// While holdfast is stopped, its lease expires although the guardian has stopped the command in time.
-// That is no overrun, neither in the messages nor in the metrics. A guardian that was stopped as well reports that it was late.
-func TestOverrunAsksTheGuardian(t *testing.T) {
-	const token = 7
+// While holdfast is stopped, its lease expires although the guardian has stopped the command in time. That counts as stopped. A guardian
+// that was stopped as well reports that it was late.
+func TestGuardianSaysWhetherItWasInTime(t *testing.T) {
+	const limit = 100 * time.Millisecond
 	for _, late := range []bool{false, true} {
 		c := guardedCommand(t)
-		command := &runningCommand{[]uint64{token}, c}
 		if late {
 			if !stop(t, c.guardian.pid()) {
 				t.Fatal("the guardian has ended")
 			}
 			giveOrder(t, c, -testReserve)
-			if !command.overran(token) {
-				t.Error("a command that still runs does not count as an overrun")
+			if c.StoppedInTime(limit) {
+				t.Error("a command that still runs counts as stopped")
 			}
 			if err := syscall.Kill(c.guardian.pid(), syscall.SIGCONT); err != nil {
 				t.Fatal(err)
@@ -194,38 +187,11 @@ func TestOverrunAsksTheGuardian(t *testing.T) {
 				return false
 			}
 		})
-		if got := command.overran(token); got != late {
-			t.Errorf("the guardian was late: %v; overrun: %v", late, got)
-		}
-		var out bytes.Buffer
-		events, metrics, counted := &eventLogger{log: messages.NewLog(&out, false, false)}, &overrunHook{}, &countedOverruns{}
-		events.running.Store(command)
-		events.observe(holdfast.Event{Type: holdfast.EventOverrun, Name: "job", Token: token})
-		if got := strings.Contains(out.String(), "OVERRUN"); got != late {
-			t.Errorf("the guardian was late: %v; messages: %s", late, out.String())
-		}
-		metrics.Hook, metrics.running = counted, &events.running
-		metrics.Overrun(t.Context(), telemetry.Operation{Token: token})
-		metrics.asking.Wait()
-		if got := counted.n > 0; got != late {
-			t.Errorf("the guardian was late: %v; overruns in the metrics: %d", late, counted.n)
-		}
-		if command.overran(token + 1) {
-			t.Error("the command runs under another hold")
+		if got := c.StoppedInTime(limit); got == late {
+			t.Errorf("the guardian was late: %v; stopped in time: %v", late, got)
 		}
 	}
-	if (*runningCommand)(nil).overran(token) {
-		t.Error("no command runs")
-	}
 }
-
-// countedOverruns counts the overruns that reach the metrics.
-type countedOverruns struct {
-	telemetry.Hook
-	n int
-}
-
-func (c *countedOverruns) Overrun(context.Context, telemetry.Operation) { c.n++ }
 
 // The guardian reports the signals that are sent to the group. Only SIGKILL ends it.
 func TestGuardianReportsSignals(t *testing.T) {

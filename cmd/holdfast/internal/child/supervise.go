@@ -1,6 +1,9 @@
-package main
+// Package child runs the command of "holdfast run": in a process group of its own, with a guardian that kills the group when holdfast
+// cannot, and with a supervisor that forwards signals and stops the command before its lease expires.
+package child
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -23,12 +26,12 @@ const (
 	leftoverTimeout = 2 * time.Second
 	// stuckReportInterval is how often a group that does not end is reported.
 	stuckReportInterval = 10 * time.Second
-	// sameRequestWindow is how soon after a SIGTERM another one counts as the same request:
+	// SameRequestWindow is how soon after a SIGTERM another one counts as the same request:
 	// a service manager sends it to every process of a service, and wrappers forward theirs.
-	sameRequestWindow = time.Second
-	// forwardDelay is how long holdfast keeps a signal until it knows whether the command's
+	SameRequestWindow = time.Second
+	// ForwardDelay is how long holdfast keeps a signal until it knows whether the command's
 	// group was sent the signal too.
-	forwardDelay = 100 * time.Millisecond
+	ForwardDelay = 100 * time.Millisecond
 	// firstProbe is how soon after its start the command's group is first searched for processes that cannot be
 	// signalled. The interval doubles from then on, up to lastProbe.
 	firstProbe = 100 * time.Millisecond
@@ -38,11 +41,38 @@ const (
 	secondProbe = time.Second
 )
 
+// Lease is what keeps the command running: a hold of one lock or of several.
+type Lease interface {
+	Name() string // of all locks, for messages
+	Context() context.Context
+	Err() error
+	LostIn() time.Duration
+	ExpiresIn() time.Duration
+}
+
+// Outcome is how a command has ended.
+type Outcome struct {
+	Code         int  // the command's exit code
+	Lost         bool // the lock was lost before the command had ended
+	EndRequested bool // a signal has asked holdfast to end
+}
+
+// Supervise watches over the command until, as far as the system shows, its whole process group has ended. It forwards the signals
+// that were caught. If killAfter is not 0, it kills the command that long after the first SIGTERM.
+func (c *Child) Supervise(hold Lease, caught <-chan os.Signal, log *messages.Log, killAfter time.Duration) Outcome {
+	s := supervisor{hold: hold, child: c, signals: caught, log: log, killAfter: killAfter}
+	code := s.wait()
+	return Outcome{code, s.lost, s.endRequested}
+}
+
+// PID returns the process ID of the command itself.
+func (c *Child) PID() int { return c.pid }
+
 // supervisor watches over one run of the command under one hold. It sends signals first
 // and logs afterwards; neither waits for a reader of the messages.
 type supervisor struct {
-	hold      lease
-	child     *child
+	hold      Lease
+	child     *Child
 	signals   <-chan os.Signal
 	log       *messages.Log
 	killAfter time.Duration // --kill-after; 0: never
@@ -127,10 +157,10 @@ func (s *supervisor) untilNextCheck() time.Duration {
 	}
 	next := earlier(s.nextOrder, s.nextProbe)
 	for _, p := range s.pending {
-		next = earlier(next, p.at.Add(forwardDelay))
+		next = earlier(next, p.at.Add(ForwardDelay))
 	}
 	if !s.unguardedSince.IsZero() {
-		next = earlier(next, s.unguardedSince.Add(forwardDelay))
+		next = earlier(next, s.unguardedSince.Add(ForwardDelay))
 	}
 	return max(time.Until(earlier(next, s.killAt)), time.Millisecond)
 }
@@ -192,7 +222,7 @@ func (s *supervisor) stopAfterLoss() {
 // group, or the one that holdfast sent last.
 func (s *supervisor) groupReceived(sig os.Signal) {
 	now := time.Now()
-	if now.Sub(s.sent[sig]) > sameRequestWindow {
+	if now.Sub(s.sent[sig]) > SameRequestWindow {
 		s.received[sig] = now
 	}
 	delete(s.sent, sig)
@@ -207,7 +237,7 @@ func (s *supervisor) receive(sig os.Signal) {
 		return
 	}
 	if sig == syscall.SIGTERM && !s.termReceived.IsZero() {
-		if now.Sub(s.termReceived) > sameRequestWindow {
+		if now.Sub(s.termReceived) > SameRequestWindow {
 			s.killBy(now)
 			s.killIfDue()
 			s.log.Errorf("received a second SIGTERM, which asks for the command to be killed")
@@ -229,12 +259,12 @@ func (s *supervisor) forwardPending() {
 	now := time.Now()
 	s.pending = slices.DeleteFunc(s.pending, func(p receivedSignal) bool {
 		switch {
-		case s.received[p.sig].After(p.at.Add(-forwardDelay)):
+		case s.received[p.sig].After(p.at.Add(-ForwardDelay)):
 			s.log.Verbosef("the command's process group was already sent %s", signals.Name(p.sig))
 			if signals.AsksToEnd(p.sig) {
 				s.logSignalError(s.child.wake())
 			}
-		case s.child.groupSignals() != nil && now.Before(p.at.Add(forwardDelay)):
+		case s.child.groupSignals() != nil && now.Before(p.at.Add(ForwardDelay)):
 			return false
 		default:
 			if s.send(p.sig) {
@@ -388,16 +418,16 @@ func (s *supervisor) logIfDue() {
 		}
 		s.log.Errorf("process group %d is still running after SIGKILL; %q %s", s.child.pid, s.hold.Name(), after)
 	}
-	if !s.unguardedSince.IsZero() && now.After(s.unguardedSince.Add(forwardDelay)) {
+	if !s.unguardedSince.IsZero() && now.After(s.unguardedSince.Add(ForwardDelay)) {
 		s.unguardedSince = time.Time{}
 		if !s.commandEnded && !s.killSent {
-			s.log.Errorf("the guardian of process group %d has ended: %s", s.child.pid, unguardedRisk)
+			s.log.Errorf("the guardian of process group %d has ended: %s", s.child.pid, UnguardedRisk)
 		}
 	}
 }
 
-// unguardedRisk is what can happen without a guardian.
-const unguardedRisk = "if holdfast is now killed or stopped, the command or a process that it started may keep running without the lock"
+// UnguardedRisk is what can happen without a guardian.
+const UnguardedRisk = "if holdfast is now killed or stopped, the command or a process that it started may keep running without the lock"
 
 func (s *supervisor) logSuspended() {
 	s.log.Infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(),

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package child
 
 import (
 	"errors"
@@ -19,8 +19,8 @@ import (
 // holdfast's at first, not the command's (see jobcontrol_unix.go).
 var jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGWINCH}
 
-// child is a running command and its process group, whose leader it is.
-type child struct {
+// Child is a running command and its process group, whose leader it is.
+type Child struct {
 	pid int
 	// stateChanged receives SIGCHLD: poll may find that the command has ended or stopped.
 	stateChanged chan os.Signal
@@ -34,11 +34,11 @@ type child struct {
 	probe      func(process int) error // whether a process can be signalled
 }
 
-// startChild runs path in a process group of its own, so that a signal also reaches the
+// Start runs path in a process group of its own, so that a signal also reaches the
 // processes that the command starts. The guardian is started first. If that fails, the
 // command runs without one, and unguarded says why.
-func startChild(path string, args, env []string) (c *child, unguarded, err error) {
-	c = &child{stateChanged: make(chan os.Signal, 1), stopEvents: make(chan os.Signal, 8), closed: make(chan struct{}),
+func Start(path string, args, env []string) (c *Child, unguarded, err error) {
+	c = &Child{stateChanged: make(chan os.Signal, 1), stopEvents: make(chan os.Signal, 8), closed: make(chan struct{}),
 		probe: func(process int) error { return syscall.Kill(process, 0) }}
 	signal.Notify(c.stopEvents, jobSignals...) // before the command starts, so that none is missed
 	signal.Notify(c.stateChanged, syscall.SIGCHLD)
@@ -62,7 +62,7 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 		<-c.closed
 	}()
 	if err := <-started; err != nil {
-		c.close()
+		c.Close()
 		return nil, nil, err
 	}
 	c.tty = openTerminal()
@@ -72,7 +72,7 @@ func startChild(path string, args, env []string) (c *child, unguarded, err error
 // poll returns the command's exit code once it has ended, and sends to stopEvents if it
 // was stopped. It never waits. Only the goroutine that sends signals may call it: a process
 // ID is reused only after its process is reaped, so a signal cannot reach a stranger.
-func (c *child) poll() (code int, ended bool) {
+func (c *Child) poll() (code int, ended bool) {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(c.pid, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
@@ -98,14 +98,14 @@ func (c *child) poll() (code int, ended bool) {
 	}
 }
 
-func (c *child) noteReaped() {
+func (c *Child) noteReaped() {
 	c.reaped.Store(true)
 	ownChildren.reaped(c.pid)
 }
 
 // orderKill orders the guardian to kill the group after the time that left returns, before the
 // lease expires after that and reserve. A later call replaces the order.
-func (c *child) orderKill(left func() time.Duration, reserve time.Duration) error {
+func (c *Child) orderKill(left func() time.Duration, reserve time.Duration) error {
 	if c.guardian == nil {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (c *child) orderKill(left func() time.Duration, reserve time.Duration) erro
 
 // groupSignals receives the signals that the group was sent, by holdfast or by others. It
 // is nil if there is no guardian to report them.
-func (c *child) groupSignals() <-chan os.Signal {
+func (c *Child) groupSignals() <-chan os.Signal {
 	if c.guardian == nil {
 		return nil
 	}
@@ -125,11 +125,11 @@ func (c *child) groupSignals() <-chan os.Signal {
 
 // guardianKilled reports whether the guardian has killed the group. It may be called only
 // after the group has ended.
-func (c *child) guardianKilled() bool { return c.guardian != nil && c.guardian.killed }
+func (c *Child) guardianKilled() bool { return c.guardian != nil && c.guardian.killed }
 
-// stoppedInTime reports whether the guardian has stopped the group before the lease expired. It may
+// StoppedInTime reports whether the guardian has stopped the group before the lease expired. It may
 // wait for the guardian's answer, but no longer than limit. What the guardian could not signal, it has not stopped.
-func (c *child) stoppedInTime(limit time.Duration) bool {
+func (c *Child) StoppedInTime(limit time.Duration) bool {
 	return c.guardian.stoppedInTime(limit) && len(c.unreachable()) == 0
 }
 
@@ -141,7 +141,7 @@ func (s stopEvent) String() string { return "stopped by " + signals.Name(syscall
 
 // signal sends a signal to the whole group. If the group is gone, that is no error. Success means only that one
 // member could be signalled, which the guardian always can: unreachable has the others.
-func (c *child) signal(sig os.Signal) error {
+func (c *Child) signal(sig os.Signal) error {
 	number, ok := sig.(syscall.Signal)
 	if !ok {
 		return nil
@@ -155,17 +155,17 @@ func (c *child) signal(sig os.Signal) error {
 
 // signalAndWake sends a signal to the group and continues it: a stopped process does not
 // handle a signal.
-func (c *child) signalAndWake(sig os.Signal) error {
+func (c *Child) signalAndWake(sig os.Signal) error {
 	return errors.Join(c.signal(sig), c.wake())
 }
 
-func (c *child) wake() error { return c.signal(syscall.SIGCONT) }
+func (c *Child) wake() error { return c.signal(syscall.SIGCONT) }
 
-func (c *child) kill() error { return c.signal(syscall.SIGKILL) }
+func (c *Child) kill() error { return c.signal(syscall.SIGKILL) }
 
 // unreachable returns the processes of the group that holdfast may not signal, because they have become another user: by
 // sudo, for example. It asks about each process by itself.
-func (c *child) unreachable() (pids []int) {
+func (c *Child) unreachable() (pids []int) {
 	denied := func(pid int) bool { return errors.Is(c.probe(pid), syscall.EPERM) }
 	if !c.reaped.Load() && denied(c.pid) && !isZombie(c.pid) {
 		pids = append(pids, c.pid)
@@ -177,7 +177,7 @@ func (c *child) unreachable() (pids []int) {
 // may be called only after the command itself was reaped. The group's ID cannot be reused
 // while the group has a member, and the guardian is one. When no other member seems to be
 // left, the guardian is dismissed, and the system itself confirms that the group is empty.
-func (c *child) groupRunning() bool {
+func (c *Child) groupRunning() bool {
 	if groupAlive(c.pid, c.guardian.pid()) {
 		return true
 	}
@@ -195,9 +195,9 @@ func groupExists(answer error, onlyZombies func() bool) bool {
 	return !errors.Is(answer, syscall.ESRCH)
 }
 
-// close returns the terminal to holdfast and dismisses the guardian. The group must have
+// Close returns the terminal to holdfast and dismisses the guardian. The group must have
 // ended.
-func (c *child) close() {
+func (c *Child) Close() {
 	signal.Stop(c.stopEvents)
 	signal.Stop(c.stateChanged)
 	signal.Reset(jobSignals...)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package child
 
 import (
 	"os"
@@ -61,7 +61,7 @@ func (t *terminal) takeForeground(from int) {
 
 // jobControl handles a value of c.stopEvents. It calls beforeSuspend before holdfast stops
 // itself, and continues the command only if mayContinue returns true.
-func (c *child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func() bool) {
+func (c *Child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func() bool) {
 	event, ok := sig.(stopEvent)
 	if !ok {
 		if sig != syscall.SIGTSTP || !withoutShell() {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package child
 
 import (
 	"encoding/binary"
@@ -19,9 +19,9 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 )
 
-// guardianName is the name under which the program starts itself as a guardian. It does
+// GuardianName is the name under which the program starts itself as a guardian. It does
 // not contain "holdfast", so that pkill or killall does not end both.
-const guardianName = "lock-guardian"
+const GuardianName = "lock-guardian"
 
 const (
 	// orderTimeout bounds each of two attempts to write an order, and the writing of a report.
@@ -122,7 +122,7 @@ func execGuardian(orders, reports *os.File) (*os.Process, error) {
 		return nil, err
 	}
 	defer func() { _ = null.Close() }()
-	return ownChildren.start(path, []string{guardianName}, &os.ProcAttr{
+	return ownChildren.start(path, []string{GuardianName}, &os.ProcAttr{
 		Files: []*os.File{null, null, null, orders, reports},
 		Env:   append(os.Environ(), "GOMAXPROCS=1"),
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of the terminal's signals
@@ -214,11 +214,11 @@ func (g *guardian) dismiss() {
 	g.orders = nil
 }
 
-// isGuardian reports whether this process was started as a guardian.
-func isGuardian() bool { return filepath.Base(os.Args[0]) == guardianName }
+// IsGuardian reports whether this process was started as a guardian.
+func IsGuardian() bool { return filepath.Base(os.Args[0]) == GuardianName }
 
-// runGuardian is the main function of a guardian.
-func runGuardian() {
+// RunGuardian is the main function of a guardian.
+func RunGuardian() {
 	const ordersFD, reportsFD = 3, 4
 	_ = unix.SetNonblock(reportsFD, true) // a stopped holdfast does not read
 	orders, reports := os.NewFile(ordersFD, "orders"), os.NewFile(reportsFD, "reports")
@@ -237,7 +237,7 @@ func runGuardian() {
 			}
 		}
 	}()
-	setProcessName(guardianName)
+	setProcessName(GuardianName)
 	_, _ = reports.Write([]byte{reportReady})
 
 	last := order{At: math.MaxInt64}

@@ -1,4 +1,4 @@
-package main
+package child
 
 import (
 	"errors"
@@ -65,7 +65,7 @@ func endedChild(t *testing.T, ownGroup bool, start func(string, []string, *os.Pr
 func TestReaperLeavesTheCommandItsStatus(t *testing.T) {
 	defer reapOrphans(nil)()
 	for range 30 {
-		c, unguarded, err := startChild("/bin/sh", []string{"sh", "-c", "exit 7"}, os.Environ())
+		c, unguarded, err := Start("/bin/sh", []string{"sh", "-c", "exit 7"}, os.Environ())
 		if err != nil || unguarded != nil {
 			t.Fatal(err, unguarded)
 		}
@@ -78,7 +78,7 @@ func TestReaperLeavesTheCommandItsStatus(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 		eventually(t, "the group ends", func() bool { return !c.groupRunning() })
-		c.close()
+		c.Close()
 	}
 	starting := func(n int) {
 		ownChildren.mu.Lock()

@@ -1,0 +1,38 @@
+//go:build unix
+
+package child
+
+import (
+	"os"
+	"os/signal"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
+)
+
+// patience bounds every wait for something that must happen.
+const patience = time.Minute
+
+func TestMain(m *testing.M) {
+	if IsGuardian() {
+		RunGuardian()
+		return
+	}
+	// The guardian must not inherit that a signal is ignored: nohup ignores SIGHUP, and a shell ignores SIGINT and SIGQUIT for a job in
+	// the background.
+	for _, sig := range signals.Ending {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// writerFunc is a writer that calls a function.
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(line []byte) (int, error) {
+	f(line)
+	return len(line), nil
+}
