@@ -197,8 +197,8 @@ func (r *runCmd) Run(a *app) (err error) {
 	}
 	stop := a.reportSlowAnswer()
 	defer stop()
-	run := &runner{runCmd: r, log: a.log, signals: signals.Catch(), executable: path, backend: a.backend, waitStart: time.Now(), answered: stop,
-		events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: r.Try}}
+	run := &runner{runCmd: r, log: a.log, signals: signals.Catch(), executable: path, backend: a.backend, waitStart: time.Now(),
+		answered: stop, events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: r.Try}}
 	if r.Listen != "" {
 		end, err := run.listen()
 		if err != nil {
