@@ -7,9 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast/test/history"
 )
 
-// began says that waking has come into effect, after a gap.
-var began = driver.Wakeup{Kind: driver.WakingBegan}
-
 // stepsOf returns when a fault begins and ends.
 func (w *world) stepsOf(f Fault) []step {
 	locked := func(do func()) func() {
@@ -31,7 +28,7 @@ func (w *world) stepsOf(f Fault) []step {
 	end := f.At + f.For
 	switch f.Kind {
 	case Cut:
-		return []step{{f.At, ofProcess(func(p *process) { p.cut(end, f.Refuses) })}, {end, ofProcess(func(p *process) { p.wakeAll(began) })}}
+		return []step{{f.At, ofProcess(func(p *process) { p.cut(end, f.Refuses) })}, {end, ofProcess((*process).wakeAll)}}
 	case Slow:
 		return []step{{f.At, ofProcess(func(p *process) { p.slowUntil, p.slow = end, f.Amount })}}
 	case Lossy:
@@ -42,8 +39,11 @@ func (w *world) stepsOf(f Fault) []step {
 		var steps []step
 		for at := f.At; at < end; at += 50 * time.Millisecond {
 			steps = append(steps, step{at, ofProcess(func(p *process) {
-				p.wakeAll(pick(p.dice, began, driver.Wakeup{Kind: driver.WakingBegan, Ago: time.Hour}, driver.Wakeup{},
-					driver.Wakeup{After: driver.TurnLength}, driver.Wakeup{After: driver.MaxTurn}))
+				p.wakeAll()
+				if p.queue != nil {
+					p.queue.wakeAll(pick(p.dice, driver.Wakeup{Kind: driver.WakingBegan}, driver.Wakeup{}, driver.Wakeup{After: driver.TurnLength},
+						driver.Wakeup{After: driver.MaxTurn}))
+				}
 			})})
 		}
 		return steps
@@ -81,7 +81,7 @@ func (w *world) stepsOf(f Fault) []step {
 		return []step{{f.At, locked(func() { w.server.failOver(end, f.Refuses) })}, {end, locked(func() {
 			for _, p := range w.processes {
 				if p != nil {
-					p.wakeAll(began)
+					p.wakeAll()
 				}
 			}
 		})}}

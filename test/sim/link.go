@@ -405,15 +405,8 @@ func (w *watch) deliver(certain bool) {
 	}
 }
 
-// wakeAll wakes every waiter of the process. mu is held.
-func (p *process) wakeAll(up driver.Wakeup) {
-	if p.queue != nil && p.queue.cursor != nil {
-		if p.cutUntil-p.cutFrom >= cursorTimeout && p.cutUntil == p.w.now() {
-			p.queue.interrupt()
-		} else if p.cutUntil != p.w.now() {
-			p.queue.wakeAll(up)
-		}
-	}
+// wakeAll wakes the process for every name that it observes. mu is held.
+func (p *process) wakeAll() {
 	for _, watches := range sorted(p.w.server.watches) {
 		for _, w := range watches {
 			if w.p == p {

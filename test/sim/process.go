@@ -246,9 +246,18 @@ func (p *process) resume() {
 // cut cuts the process off until a time. mu is held.
 func (p *process) cut(until time.Duration, refuses bool) {
 	p.cutFrom, p.cutUntil, p.cutRefuses = p.w.now(), max(p.cutUntil, until), refuses
-	if p.queue != nil && refuses {
-		p.queue.interrupt()
+	if p.queue == nil {
+		return
 	}
+	if refuses {
+		p.queue.interrupt()
+		return
+	}
+	p.w.after(cursorTimeout, func() {
+		if p.w.now() < p.cutUntil {
+			p.queue.interrupt()
+		}
+	})
 }
 
 // disconnect makes every call fail from now on. mu is held.

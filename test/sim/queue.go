@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -17,14 +16,14 @@ import (
 type queue struct {
 	*follower.Follower
 	link   *link
-	waits  map[string][]*wait // for the judge, and for wake-ups without a reason
-	recent []hint             // those that a new cursor returns again
-	cursor *cursor            // the open one, or nil
+	waits  []*wait // for the judge, and for wake-ups without a reason
+	recent []hint  // those that a new cursor returns again
+	cursor *cursor // the open one, or nil
 }
 
 // wait is one call of Wake.
 type wait struct {
-	wake func(driver.Wakeup)
+	name string
 	from time.Duration
 }
 
@@ -35,21 +34,20 @@ type hint struct {
 }
 
 const (
-	// cursorTimeout is how long a request for hints waits for an answer.
-	cursorTimeout = 11 * time.Second
+	// cursorTimeout is how long the process waits for the answer to a request for hints after it was due.
+	cursorTimeout = 10 * time.Second
 	// cursorAwait is how long the server holds a request for hints.
 	cursorAwait = 30 * time.Second
-	hintTimeout = time.Second
 	recentHints = 4
 	// mine is the only waiter of a process.
 	mine = driver.WaiterID("the process")
 )
 
 func newQueue(l *link) *queue {
-	q := &queue{link: l, waits: map[string][]*wait{}}
+	q := &queue{link: l}
 	random := newDice(l.w.plan.Seed, 6, uint64(l.p.index), uint64(l.p.number))
 	q.Follower = follower.New(l.p.gone, follower.Source{
-		Open: q.openCursor,
+		Open: q.open,
 		Go: func(run func()) bool {
 			go run() // it ends with the process
 			return true
@@ -62,71 +60,47 @@ func newQueue(l *link) *queue {
 func (q *queue) wakeUp(name string, wake func(driver.Wakeup)) (stop func()) {
 	w := q.link.w
 	w.mu.Lock()
-	one := &wait{wake, w.now()}
-	q.waits[name] = append(q.waits[name], one)
+	one := &wait{name, w.now()}
+	q.waits = append(q.waits, one)
 	w.mu.Unlock()
 	end := q.Wake(name, mine, wake)
 	return func() {
 		end()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		q.waits[name] = slices.DeleteFunc(q.waits[name], func(o *wait) bool { return o == one })
-		if len(q.waits[name]) == 0 {
-			delete(q.waits, name)
-		}
+		q.waits = slices.DeleteFunc(q.waits, func(o *wait) bool { return o == one })
 	}
 }
 
-// openFor reports whether the cursor has been open since a time. mu is held.
-func (q *queue) openFor(since time.Duration) bool {
+// waitsSince reports whether there has been a waiter of a lock since a time, and the cursor has been open for a while
+// before. mu is held.
+func (q *queue) waitsSince(name string, since time.Duration) bool {
 	opened := q.OpenSince()
-	return q.cursor != nil && !opened.IsZero() && q.link.w.now()-time.Since(opened) < since
+	return q.cursor != nil && !opened.IsZero() && q.link.w.now()-time.Since(opened) < since-settled/2 &&
+		slices.ContainsFunc(q.waits, func(o *wait) bool { return o.name == name && o.from < since })
 }
 
-// cursor is an open cursor on the hints. The world's mu guards it, but for the channels.
+// cursor is an open cursor on the hints.
 type cursor struct {
 	queue *queue
-	hints []hint
-	more  chan struct{} // has a value after a hint has come; capacity 1
+	hints chan hint     // on their way; as many as the server keeps
 	ended chan struct{} // closed when the connection is interrupted
 }
 
-// openCursor opens a cursor, if the network lets it.
-func (q *queue) openCursor(ctx context.Context) (follower.Events, error) {
-	w, p := q.link.w, q.link.p
-	w.mu.Lock()
-	latency := p.dice.upTo(2 * w.plan.Latency)
-	w.mu.Unlock()
-	if err := p.sleep(ctx, latency); err != nil {
-		return nil, err
-	}
-	if err := p.awaitRunning(ctx); err != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch now := w.now(); {
-	case p.closed:
-		return nil, driver.ErrClosed
-	case now < p.cutUntil || now < w.server.downUntil:
-		return nil, errBackend
-	}
-	w.tracef(p.name, "follows hints")
-	c := &cursor{queue: q, more: make(chan struct{}, 1), ended: make(chan struct{})}
-	q.cursor = c
-	for _, h := range q.recent { // they wake without a reason
-		c.take(h)
-	}
-	return c, nil
-}
-
-// take has the process read a hint. mu is held.
-func (c *cursor) take(h hint) {
-	c.hints = append(c.hints, h)
-	select {
-	case c.more <- struct{}{}:
-	default:
-	}
+// open opens a cursor, if the network lets it.
+func (q *queue) open(ctx context.Context) (follower.Events, error) {
+	ctx, cancel := context.WithTimeout(ctx, cursorTimeout)
+	defer cancel()
+	c := &cursor{queue: q, hints: make(chan hint, 100), ended: make(chan struct{})}
+	return c, q.link.perform(ctx, "follow hints", "", driver.LeaseID{}, func() answer {
+		if !q.link.w.server.answerLost {
+			q.cursor = c
+			for _, h := range q.recent { // they wake without a reason
+				q.hear(h)
+			}
+		}
+		return answer{}
+	}).err
 }
 
 // Next implements [follower.Events].
@@ -135,27 +109,20 @@ func (c *cursor) Next(ctx context.Context) error {
 	await := time.NewTimer(cursorAwait)
 	defer await.Stop()
 	select {
-	case <-c.more:
+	case h := <-c.hints:
+		if err := p.awaitRunning(ctx); err != nil {
+			return err
+		}
+		w.note(p.name, "is woken for %q, with turn %v", h.name, h.turn)
+		c.queue.Event(h.name, mine, h.turn)
+		return nil
 	case <-await.C:
+		return p.awaitRunning(ctx)
 	case <-c.ended:
 		return errReset
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := p.awaitRunning(ctx); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	hints := c.hints
-	c.hints = nil
-	for _, h := range hints {
-		w.tracef(p.name, "is woken for %q, with turn %v", h.name, h.turn)
-	}
-	w.mu.Unlock()
-	for _, h := range hints {
-		c.queue.Event(h.name, mine, h.turn)
-	}
-	return nil
 }
 
 // Close implements [follower.Events].
@@ -177,10 +144,12 @@ func (q *queue) interrupt() {
 
 // wakeAll wakes every waiter, without a reason.
 func (q *queue) wakeAll(up driver.Wakeup) {
-	for _, name := range slices.Sorted(maps.Keys(q.waits)) {
-		for _, one := range q.waits[name] {
-			go one.wake(up)
-		}
+	if up.Kind != driver.MayBeFree {
+		go q.Gap()
+		return
+	}
+	for _, one := range q.waits {
+		go q.Event(one.name, mine, up.After)
 	}
 }
 
@@ -188,16 +157,15 @@ func (q *queue) wakeAll(up driver.Wakeup) {
 func (q *queue) deliver(h hint) {
 	w, p := q.link.w, q.link.p
 	now := w.now()
-	switch {
-	case p.closed || q.cursor == nil:
-		q.remember(h)
-	case now < p.cutUntil: // the connection survives a short cut
-		q.remember(h)
-		if p.cutUntil-p.cutFrom < cursorTimeout && !p.cutRefuses {
-			w.after(p.cutUntil-now, func() { q.hear(h) })
-		}
-	case now < p.deafUntil && p.garbled == 0:
+	if now < p.deafUntil && p.garbled == 0 {
 		w.tracef(p.name, "a hint for %q is lost", h.name)
+		return
+	}
+	q.recent = append(q.recent, h)
+	q.recent = q.recent[max(len(q.recent)-recentHints, 0):]
+	switch {
+	case now < p.cutUntil: // the connection survives a short cut
+		w.after(p.cutUntil-now, func() { q.hear(h) })
 	case now < p.deafUntil:
 		for range p.dice.IntN(3) { // lost, late or doubled
 			w.after(p.dice.upTo(min(p.garbled, w.plan.Heal-now)), func() { q.hear(h) })
@@ -207,75 +175,18 @@ func (q *queue) deliver(h hint) {
 	}
 }
 
-func (q *queue) remember(h hint) {
-	if len(q.recent) == recentHints {
-		q.recent = slices.Delete(q.recent, 0, 1)
-	}
-	q.recent = append(q.recent, h)
-}
-
-// hear has a hint arrive on the cursor.
+// hear has a hint arrive on the cursor, if there is one and room for it.
 func (q *queue) hear(h hint) {
-	if q.cursor != nil && !q.link.p.closed {
-		q.cursor.take(h)
+	if q.cursor == nil {
+		return
+	}
+	select {
+	case q.cursor.hints <- h:
+	default:
 	}
 }
 
 // Leave implements [driver.Queue].
 func (l *link) Leave(ctx context.Context, _ driver.WaiterID, names []string) error {
 	return l.perform(ctx, "leave", names[0], driver.LeaseID{}, func() answer { return l.w.server.leave(l.p, names) }).err
-}
-
-// releaseInTurns releases a lock as the driver for MongoDB does: with one command if nobody waits.
-// Otherwise the release is on the primary alone when hints wake the first waiters, and a read of what a
-// majority has makes it certain.
-func (l *link) releaseInTurns(ctx context.Context, lease driver.Lease) error {
-	s := l.w.server
-	op := "release"
-	send := func(decide func() answer) answer {
-		defer func() { op = "release again" }()
-		return l.perform(ctx, op, lease.Name, lease.ID, decide)
-	}
-	if !lease.Contended {
-		a := send(func() answer { return s.release(lease, true) })
-		if a.err != nil || a.matched {
-			return a.err
-		}
-	}
-	for range 3 {
-		a := send(func() answer {
-			a := s.release(lease, false)
-			a.write = nil // only the primary has it
-			return a
-		})
-		if a.err != nil {
-			return a.err
-		}
-		l.sendHints(ctx, lease.Name, a.waiters)
-		if released, err := l.released(ctx, lease, len(a.waiters) > 0); released || err != nil {
-			return err
-		}
-	}
-	return errBackend
-}
-
-// released reports, by a read of what a majority has, whether a lease has certainly no lock any more.
-func (l *link) released(ctx context.Context, lease driver.Lease, woken bool) (bool, error) {
-	a := l.perform(ctx, "confirm", lease.Name, driver.LeaseID{}, func() answer { return l.w.server.confirm(lease) })
-	if a.err == nil && !a.matched && !woken {
-		l.sendHints(ctx, lease.Name, a.waiters)
-	}
-	return a.err == nil && !a.matched, a.err
-}
-
-// sendHints leaves a hint for each of the first waiters of a lock.
-func (l *link) sendHints(ctx context.Context, name string, waiters []woken) {
-	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
-	defer cancel()
-	for _, one := range waiters {
-		l.perform(ctx, "hint", name, driver.LeaseID{}, func() answer {
-			l.w.server.hint(one.waiter, one.hint(name))
-			return answer{}
-		})
-	}
 }

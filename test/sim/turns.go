@@ -235,8 +235,7 @@ func (w *world) quietSince(since time.Duration) bool {
 // reach it.
 func (s *server) waitsSince(waiter, name string, since time.Duration) bool {
 	p := s.waiters[waiter]
-	return p != nil && !p.closed && p.ctx.Err() == nil && p.queue.openFor(since-settled/2) &&
-		slices.ContainsFunc(p.queue.waits[name], func(w *wait) bool { return w.from < since })
+	return p != nil && !p.closed && p.ctx.Err() == nil && p.queue.waitsSince(name, since)
 }
 
 // checkOvertaken checks that nobody who was woken and waits was before the one who is granted the lock.
