@@ -256,26 +256,29 @@ func (s *server) checkOvertaken(p *process, name string, passed []lockstate.Wait
 }
 
 // expectGrant checks later that a released lock was granted to a waiter: to the first soon, and to
-// the second one turn later if the first is dead. Behind two that are dead, a waiter polls.
+// the second one turn later if the first is dead. Behind those that the release wakes, a waiter polls.
 func (s *server) expectGrant(name string, r *record, t *turns, release int) {
 	if s.answerLost || !s.w.quietSince(s.w.now()) {
 		return
 	}
-	freed := t.freed
-	first := slices.IndexFunc(r.Queue, func(w lockstate.Waiter) bool { return s.waitsSince(w.ID, name, freed) })
-	if first < 0 {
-		return
+	freed, woken := t.freed, driver.WokenOf(len(r.Queue))
+	// The reply that gives a waiter its position may still be on its way, and its hint may come before it.
+	from := freed + 2*s.w.plan.Latency
+	expect := func(i int, limit time.Duration) {
+		waiter := r.Queue[i].ID
+		limit += driver.Turn(i+1) + 8*s.w.plan.Latency + 100*time.Millisecond
+		s.w.after(limit, func() {
+			if s.w.quietSince(freed) && t.known && t.released == release && s.waitsSince(waiter, name, from) {
+				s.w.violate(SlowGrant, "%q is free for %v after its release, although %s waits at position %d", name, limit, waiter, i+1)
+			}
+		})
 	}
-	waiter := r.Queue[first].ID
-	limit := driver.Turn(first+1) + 8*s.w.plan.Latency + 100*time.Millisecond
-	if first >= driver.WokenOf(len(r.Queue)) {
-		limit += 25 * time.Second
+	for i := range woken {
+		expect(i, 0)
 	}
-	s.w.after(limit, func() {
-		if s.w.quietSince(freed) && t.known && t.released == release && s.waitsSince(waiter, name, freed) {
-			s.w.violate(SlowGrant, "%q is free for %v after its release, although %s waits at position %d", name, limit, waiter, first+1)
-		}
-	})
+	if first := slices.IndexFunc(r.Queue, func(w lockstate.Waiter) bool { return s.waitsSince(w.ID, name, freed) }); first >= woken {
+		expect(first, 25*time.Second)
+	}
 }
 
 // checkPositionsLeft looks for positions of processes that have ended in order. If the server's clock has

@@ -21,6 +21,7 @@ const (
 	seen        = "internal/sightings/sightings.go"
 	positions   = "driver/lockstate/queue.go"
 	leaving     = "driver/waitqueue/positions.go"
+	hints       = "driver/waitqueue/stream.go"
 	wake        = "internal/engine/waiter/wake.go"
 	schedule    = "internal/engine/waiter/plan.go"
 	timings     = "internal/timing/timing.go"
@@ -170,6 +171,10 @@ var faults = []fault{
 	{
 		"a caller whose first request has no answer keeps the position", "–", leaving,
 		"		if at.may || at.open > 0 {\n", "		if at.may {\n",
+	},
+	{
+		"a hint that came early is dropped", "–", hints,
+		"		s.keep(now, key, after)\n", "		_ = after\n",
 	},
 	{
 		"a woken waiter does not send a request", "–", wake,
