@@ -54,7 +54,7 @@ type Locker struct {
 	leave        func()       // ends the use of connections
 	hints        *hints
 	queue        *watcher    // of the hints; nil if this Locker does not follow them
-	watcher      *watcher    // nil if the server has no change streams
+	watcher      *watcher    // of a change stream; nil if the server has none, or queue is nil
 	hintless     atomic.Bool // it may not leave hints, and has logged that
 	seen         projections
 	disconnect   func(context.Context) error // nil if the client belongs to the program
@@ -152,11 +152,9 @@ type Wake string
 const (
 	// WakeHints orders the waiters of all processes in queues, and wakes the first by a small
 	// document in a capped collection beside the locks. It is the default. A process that cannot
-	// make or read that collection polls.
+	// make or read that collection polls. Callers that watch a lock without a position in its queue
+	// are woken by a change stream.
 	WakeHints Wake = "hints"
-	// WakeStream wakes all waiters by a change stream, in no order. Each process with waiters has
-	// one stream, and each stream reads the server's whole oplog.
-	WakeStream Wake = "stream"
 	// WakePoll wakes nobody. Waiters poll.
 	WakePoll Wake = "poll"
 )
@@ -185,7 +183,7 @@ func newConfig(opts []Option) (config, error) {
 		return c, driver.Invalid("command timeout", c.timeout.String(), "at least 1ms")
 	case c.retention < time.Hour || c.retention > maxRetention || c.retention%time.Second != 0:
 		return c, driver.Invalid("retention", driver.FormatDuration(c.retention), "whole seconds from 1h to "+driver.FormatDuration(maxRetention))
-	case c.wake != WakeHints && c.wake != WakeStream && c.wake != WakePoll:
+	case c.wake != WakeHints && c.wake != WakePoll:
 		return c, driver.Invalid("wake", driver.Quote(string(c.wake)), wakeRule)
 	case c.logger == nil:
 		return c, driver.Invalid("logger", "nil", "a *slog.Logger")
@@ -249,13 +247,14 @@ func (l *Locker) begin(ctx context.Context) error {
 		return err
 	}
 	l.loggedIn = true
-	if !l.standalone && l.config.wake != WakePoll {
+	if l.config.wake == WakePoll {
+		return nil
+	}
+	l.queue = newWatcher(l.hints.source(), l.majority.Database().Name()+"."+l.hints.coll.Name(), l.config.logger)
+	l.queue.connections = l.connections
+	if !l.standalone {
 		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), l.config.logger)
 		l.watcher.connections = l.connections
-	}
-	if l.config.wake == WakeHints {
-		l.queue = newWatcher(l.hints.source(), l.majority.Database().Name()+"."+l.hints.coll.Name(), l.config.logger)
-		l.queue.connections = l.connections
 	}
 	return nil
 }
@@ -312,11 +311,8 @@ func (l *Locker) Info() driver.Info {
 func (l *Locker) Capabilities() driver.Capabilities {
 	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l,
 		Breaker: l, DataStore: l, Checker: l}
-	if l.watcher != nil || l.queue != nil {
-		a.Waker = l
-	}
 	if l.queue != nil {
-		a.Queue = l
+		a.Waker, a.Queue = l, l
 	}
 	return a
 }

@@ -21,9 +21,6 @@ func TestWaitersWithoutHintsAreServed(t *testing.T) {
 	admin := mongotest.Connect(t, rs.URI())
 	for what, open := range map[string]func(base *mongo.Collection) *Locker{
 		"it polls": func(base *mongo.Collection) *Locker { return newTestLocker(t, base, WithWake(WakePoll)) },
-		"it has a change stream": func(base *mongo.Collection) *Locker {
-			return newTestLocker(t, base, WithWake(WakeStream))
-		},
 		"its client has one connection": func(base *mongo.Collection) *Locker {
 			client := mongotest.Connect(t, rs.URI(), options.Client().SetMaxPoolSize(1))
 			return newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))

@@ -234,12 +234,11 @@ func TestNobodyWaitsCostsNothing(t *testing.T) {
 	}
 }
 
-// A Locker that knows nothing of queues, such as one of an earlier version, leaves them as they are,
-// and others see its holds as always.
+// A Locker that follows no hints leaves the queues as they are, and others see its holds as always.
 func TestQueueSurvivesOtherLockers(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
-	old := newTestLocker(t, coll, WithWake(WakeStream))
+	old := newTestLocker(t, coll, WithWake(WakePoll))
 	lease := acquire(t, old, request("job", "first"))
 	enterQueue(t, coll, "job")
 	queue := storedDocument(t, coll, "job").Lookup(fieldQueue).String()

@@ -28,12 +28,12 @@ const (
 var params = []string{paramCollection, paramCommandTimeout, driver.ParamHistory, paramRetention, paramWake}
 
 // wakeRule is what the parameter wake, and WithWake, allow.
-const wakeRule = "hints, stream or poll"
+const wakeRule = "hints or poll"
 
 // Open connects to a MongoDB connection string, whose path names the database. In addition to
 // MongoDB's own options it accepts the parameters collection (default "holdfast_locks"),
 // commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention]), wake
-// (hints, stream or poll, see [WithWake]) and history (a number, see [WithHistory]). They take
+// (hints or poll, see [WithWake]) and history (a number, see [WithHistory]). They take
 // precedence over opts. Closing the Locker disconnects its client. The lookup of a mongodb+srv name
 // is limited by the system's resolver, the rest by ctx. Each command has the time limit of
 // [WithCommandTimeout], too. So Open fails after that time, 10 s by default, if no server answers,

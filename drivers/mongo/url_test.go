@@ -18,7 +18,7 @@ import (
 
 func TestURLParameters(t *testing.T) {
 	got, err := parseURL("mongodb://u:p%40ss@h1:1,h2:2/app?replicaSet=rs0&collection=my%20locks" +
-		"&commandTimeout=3s&retention=2h&wake=stream&history=3&maxPoolSize=7")
+		"&commandTimeout=3s&retention=2h&wake=poll&history=3&maxPoolSize=7")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestURLParameters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.database != "app" || got.collection != "my locks" || config.timeout != 3*time.Second || config.retention != 2*time.Hour ||
-		config.wake != WakeStream || config.history != 3 {
+		config.wake != WakePoll || config.history != 3 {
 		t.Errorf("got %+v, %+v", got, config)
 	}
 	if o := got.client; len(o.Hosts) != 2 || *o.ReplicaSet != "rs0" || *o.MaxPoolSize != 7 || o.Auth.Password != "p@ss" ||
@@ -47,7 +47,7 @@ func TestURLBeforeOptions(t *testing.T) {
 		"":                  {timeout: 4 * time.Second, retention: 3 * time.Hour, wake: WakePoll, history: 5},
 		"commandTimeout=3s": {timeout: 3 * time.Second, retention: 3 * time.Hour, wake: WakePoll, history: 5},
 		"retention=2h":      {timeout: 4 * time.Second, retention: 2 * time.Hour, wake: WakePoll, history: 5},
-		"wake=stream":       {timeout: 4 * time.Second, retention: 3 * time.Hour, wake: WakeStream, history: 5},
+		"wake=hints":        {timeout: 4 * time.Second, retention: 3 * time.Hour, wake: WakeHints, history: 5},
 		"history=0":         {timeout: 4 * time.Second, retention: 3 * time.Hour, wake: WakePoll},
 	} {
 		l, err := connect("mongodb://127.0.0.1:1/app?"+params, opts)
@@ -92,7 +92,8 @@ func TestURLErrors(t *testing.T) {
 			"from 0 to 32",
 		at + "127.0.0.1:1/app?history=all":                             `URL parameter history "all"`,
 		"mongodb://user:x?history=" + secret + "@127.0.0.1:1/app":      "",
-		at + "127.0.0.1:1/app?wake=up":                                 "hints, stream or poll",
+		at + "127.0.0.1:1/app?wake=up":                                 `wake "up" is invalid: must be hints or poll`,
+		at + "127.0.0.1:1/app?wake=stream":                             `wake "stream" is invalid: must be hints or poll`,
 		at + "127.0.0.1:1/app?retention=1m":                            "retention 1m is",
 		at + "127.0.0.1:1/app?maxPoolSize=many":                        "maxPoolSize",
 		at + "127.0.0.1:1":                                             "without a database",

@@ -61,11 +61,6 @@ func onEachBackend(t *testing.T, scenario func(t *testing.T, b backend)) {
 
 func mongoBackend(tb testing.TB) backend {
 	tb.Helper()
-	return mongoBackendWith(tb)
-}
-
-func mongoBackendWith(tb testing.TB, opts ...mongo.Option) backend {
-	tb.Helper()
 	m := env.SharedMongo(tb)
 	own := m.Database(tb).Collection("holdfast_locks")
 	database := own.Database().Name()
@@ -86,7 +81,7 @@ func mongoBackendWith(tb testing.TB, opts ...mongo.Option) backend {
 			if through != nil {
 				connect.SetDialer(through)
 			}
-			l, err := mongo.New(testContext(tb), m.Connect(tb, connect).Database(database).Collection(own.Name()), opts...)
+			l, err := mongo.New(testContext(tb), m.Connect(tb, connect).Database(database).Collection(own.Name()))
 			if err != nil {
 				tb.Fatal(err)
 			}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/drivers/mongo"
 )
 
 // The cursor that wakes a waiter is cut while the lock is released, and then works again — the waiter
@@ -22,8 +21,8 @@ func TestWatchLost(t *testing.T) {
 	t.Parallel()
 	t.Run(onMongo, func(t *testing.T) {
 		t.Parallel()
-		for _, way := range []mongo.Wake{mongo.WakeHints, mongo.WakeStream} {
-			t.Run(string(way), func(t *testing.T) {
+		for _, way := range wakeWays {
+			t.Run(way.name, func(t *testing.T) {
 				t.Parallel()
 				loseWatch(t, way)
 			})
@@ -31,20 +30,32 @@ func TestWatchLost(t *testing.T) {
 	})
 }
 
-func loseWatch(t *testing.T, way mongo.Wake) {
+// wakeWay is what wakes a waiter.
+type wakeWay struct {
+	name     string
+	slots    int    // a waiter for one of several slots has no position in a queue
+	followed string // the end of the name of the collection that it follows
+}
+
+var wakeWays = []wakeWay{{"hints", 1, `\.hints\.`}, {"change stream", 2, ""}}
+
+func loseWatch(t *testing.T, way wakeWay) {
 	const poll = 10 * time.Minute
 	for name, fault := range map[string]func(*faultyNetwork){"cut": (*faultyNetwork).cut, "reset": (*faultyNetwork).reset,
 		"hung": (*faultyNetwork).hang} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := mongoBackendWith(t, mongo.WithWake(way))
+			b := mongoBackend(t)
 			network, name, exclusion := b.network(t), uniqueName(), exclusionChecker{tb: t}
 			// The TTL is so long that no expiry wakes the waiter.
 			long := []holdfast.ClientOption{holdfast.WithTTL(time.Hour), holdfast.WithGrace(time.Minute), holdfast.WithPollInterval(poll)}
 			holder, waiter := b.client(t, nil, long...), b.client(t, network, long...)
-			h := exclusion.check(holder.lock(name))
+			h := exclusion.check(holder.lock(name, holdfast.WithSlots(way.slots))) // that of its slot
+			for range way.slots - 1 {
+				holder.lock(name, holdfast.WithSlots(way.slots))
+			}
 			next := make(chan *holdfast.Hold, 1)
-			go func() { next <- exclusion.check(waiter.lock(name)) }()
+			go func() { next <- exclusion.check(waiter.lock(name, holdfast.WithSlots(way.slots))) }()
 			awaitCursor(t, b, way, waiter)
 			fault(network)
 			release(t, h)
@@ -59,12 +70,9 @@ func loseWatch(t *testing.T, way mongo.Wake) {
 
 // awaitCursor waits until the cursor is open that wakes a waiter. It is the only open cursor on these
 // collections, so the server lists it.
-func awaitCursor(t *testing.T, b backend, way mongo.Wake, waiter *testClient) {
+func awaitCursor(t *testing.T, b backend, way wakeWay, waiter *testClient) {
 	t.Helper()
-	namespace := "^" + regexp.QuoteMeta(b.collection.Database().Name()+"."+b.collection.Name())
-	if way == mongo.WakeHints {
-		namespace += `\.hints\.`
-	}
+	namespace := "^" + regexp.QuoteMeta(b.collection.Database().Name()+"."+b.collection.Name()) + way.followed
 	eventually(t, "the waiter has seen the holder", func() bool { return waiter.count(holdfast.EventHolderSeen, "") > 0 })
 	admin := b.collection.Database().Client().Database("admin")
 	stage := bson.D{{Key: "$currentOp", Value: bson.D{{Key: "idleCursors", Value: true}}}}
@@ -90,21 +98,24 @@ func TestWatchDuplicatedReordered(t *testing.T) {
 	t.Parallel()
 	t.Run(onMongo, func(t *testing.T) {
 		t.Parallel()
-		for _, way := range []mongo.Wake{mongo.WakeHints, mongo.WakeStream} {
-			t.Run(string(way), func(t *testing.T) {
+		for _, way := range wakeWays {
+			t.Run(way.name, func(t *testing.T) {
 				t.Parallel()
-				confuseWatch(t, way)
+				confuseWatch(t, way.slots)
 			})
 		}
 	})
 }
 
-func confuseWatch(t *testing.T, way mongo.Wake) {
-	b := mongoBackendWith(t, mongo.WithWake(way))
+func confuseWatch(t *testing.T, slots int) {
+	b := mongoBackend(t)
 	const clients, names, grants = 8, 2, 200
 	exclusion := make(map[string]*exclusionChecker)
 	for i := range names {
-		exclusion[fmt.Sprint("lock ", i)] = &exclusionChecker{tb: t}
+		name := fmt.Sprint("lock ", i)
+		for slot := range slots {
+			exclusion[fmt.Sprint(name, slot)] = &exclusionChecker{tb: t}
+		}
 	}
 	left := make(chan struct{}, grants)
 	for range grants {
@@ -119,12 +130,12 @@ func confuseWatch(t *testing.T, way mongo.Wake) {
 		workers.Go(func() {
 			for range left {
 				name := fmt.Sprint("lock ", rand.N(names))
-				h, err := a.Lock(testContext(t), name)
+				h, err := a.Lock(testContext(t), name, holdfast.WithSlots(slots))
 				if err != nil {
 					t.Errorf("lock: %v", err)
 					return
 				}
-				exclusion[name].check(h)
+				exclusion[fmt.Sprint(name, h.Slot())].check(h)
 				time.Sleep(rand.N(5 * time.Millisecond))
 				release(t, h)
 			}

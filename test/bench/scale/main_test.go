@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 // ways are the ways in which a waiter is woken.
 func ways() []string {
-	return strings.Split(cmp.Or(os.Getenv(envWays), "hints,stream,poll"), ",")
+	return strings.Split(cmp.Or(os.Getenv(envWays), "hints,poll"), ",")
 }
 
 func numberFrom(b *testing.B, env string, otherwise int) int {

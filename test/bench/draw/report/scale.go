@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Benchmarks of package test/bench/scale. Each measures the three ways to wake waiters in one run.
+// Benchmarks of package test/bench/scale. Each measures the two ways to wake waiters in one run.
 const (
 	scaleBench     = "test/bench/scale."
 	benchWrites    = scaleBench + "ApplicationWrites"
@@ -16,12 +16,12 @@ const (
 	benchCost      = scaleBench + "ServerCost"
 )
 
-var wakeWays = []string{"hints", "stream", "poll"}
+var wakeWays = []string{"hints", "poll"}
 
 // waiting compares the ways to wake waiters.
 func waiting(measured results) (string, error) {
 	r := &reader{results: measured}
-	rows := [][]string{{"", "target", "hints", "change streams", "polling"}}
+	rows := [][]string{{"", "target", "hints", "polling"}}
 	for _, c := range []struct{ what, target, benchmark, unit, format string }{
 		{"application's inserts with followers, relative to none", "≥ 0.97", benchWrites, "inserts/alone", "%.2f"},
 		{"the same, relative to followers that only have connections", "", benchWrites, "inserts/connected", "%.2f"},
