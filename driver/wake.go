@@ -35,7 +35,8 @@ type WakeupKind uint8
 const (
 	// MayBeFree: the lock may be free. The waiter sends a request After from now.
 	MayBeFree WakeupKind = iota
-	// WakingBegan: each release is reported from now on, or since Ago. Releases before that may have been missed.
+	// WakingBegan: each release is reported from now on, or since Ago, even if that was before the call of Wake. Earlier
+	// releases may have been missed.
 	WakingBegan
 	// WakingEnded: releases are not reported, until WakingBegan is. The waiter polls.
 	WakingEnded

@@ -58,8 +58,30 @@ func requests(do func(w *fixture, f *faulty, ctx context.Context, req driver.Req
 	}
 }
 
+// longWaker says that waking was in effect long before Wake was called.
+type longWaker struct{ driver.Waker }
+
+func (w longWaker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	return w.Waker.Wake(name, waiter, func(up driver.Wakeup) {
+		if up.Kind == driver.WakingBegan {
+			up.Ago = time.Hour
+		}
+		wake(up)
+	})
+}
+
 func queueFaults() []fault {
 	return []fault{
+		{
+			name: "waking is always said to have been in effect before", says: "waking was reported to be in effect",
+			caught: []string{"watcher/waking since"},
+			make: func(_ *fixture, f *faulty) {
+				f.capabilities = func(a driver.Capabilities) driver.Capabilities {
+					a.Waker = longWaker{a.Waker}
+					return a
+				}
+			},
+		},
 		{
 			name: "no waiter has a position", says: "before the waiters",
 			caught: []string{"queue/order", "queue/dead waiter", "queue/position ends", "queue/repeat"},

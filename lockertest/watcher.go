@@ -144,6 +144,18 @@ var watcherClauses = []clause{
 		},
 	},
 	{
+		name: "watcher/waking since", needs: canBeWoken,
+		says: "With WakingBegan each release is reported from now on, or since Ago. A waiter whose last request was sent after that has missed " +
+			"nothing.",
+		run: func(c *check) {
+			for _, watched := range []bool{false, true} { // whether the Locker has a waiter already, of another lock
+				for _, waiter := range c.waiterKinds() {
+					c.wakingSince(watched, waiter)
+				}
+			}
+		},
+	},
+	{
 		name: "watcher/no waiting", alone: true, needs: canWatch | canStall,
 		says: "Wake returns at once, without I/O.",
 		run: func(c *check) {
@@ -176,6 +188,68 @@ var watcherClauses = []clause{
 			}
 		},
 	},
+}
+
+// waiterKinds returns a waiter of each kind that the driver wakes: without a position, and with one.
+func (c *check) waiterKinds() (kinds []driver.WaiterID) {
+	if c.can(canWatch) {
+		kinds = append(kinds, "")
+	}
+	if c.can(canQueue) {
+		kinds = append(kinds, driver.NewWaiterID())
+	}
+	return kinds
+}
+
+// wakingSince releases a lock between the refusal of a waiter and its call of Wake. Whoever reports then that waking
+// was in effect before the request must report the release as well: the waiter would wait for it.
+func (c *check) wakingSince(watched bool, waiter driver.WaiterID) {
+	l := c.fresh()
+	if watched {
+		woken, stop := wake(l, c.name(), waiter)
+		defer stop()
+		c.waking(woken)
+	}
+	lease := c.acquire(c.a, c.request(c.name()))
+	req := c.request(lease.Name)
+	if waiter != "" {
+		req.Waiter, req.QueueFor = waiter, c.long()
+	}
+	sent := time.Now()
+	c.held(l, req)
+	c.release(c.a, lease)
+	if watched {
+		time.Sleep(100 * time.Millisecond) // the event of the release comes before the watch
+	}
+	began, released := make(chan bool, 1), make(chan struct{}, 1)
+	defer l.Capabilities().Waker.Wake(lease.Name, waiter, func(up driver.Wakeup) {
+		switch up.Kind {
+		case driver.MayBeFree:
+			offer(released)
+		case driver.WakingBegan:
+			select {
+			case began <- time.Now().Add(-up.Ago).Before(sent):
+			default:
+			}
+		}
+	})()
+	timeout := time.After(c.cfg.Slack)
+	for {
+		select {
+		case <-released:
+			return
+		case before := <-began:
+			if !before { // it asks again
+				return
+			}
+			began = nil
+		case <-timeout:
+			if began == nil {
+				c.fatalf("waking was reported to be in effect since before a request, and no release although there was one after it")
+			}
+			return // other clauses expect the call
+		}
+	}
 }
 
 // watch returns a channel that gets a value at each call of wake, unless it has one already.

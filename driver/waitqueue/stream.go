@@ -53,7 +53,8 @@ type Stream[W comparable] struct {
 	failures  int           // in a row
 	blind     bool          // the stream is not open, and will not be for a while: the waiters were notified
 
-	early map[Key]early
+	early   map[Key]early
+	dropped time.Duration // when a wake-up was not kept last
 }
 
 // phase is where a stream is in its life.
@@ -107,20 +108,25 @@ func (s *Stream[W]) Add(now time.Duration, key Key, w W) (calls []Call[W], begin
 	s.watches.Add(key, w)
 	switch {
 	case s.phase == open:
-		calls = append(calls, Call[W]{w, driver.Wakeup{Kind: driver.WakingBegan, Ago: now - s.since}})
+		calls = append(calls, Call[W]{w, driver.Wakeup{Kind: driver.WakingBegan, Ago: now - s.keptSince(now, key)}})
 	case s.blind:
 		calls = append(calls, Call[W]{w, driver.Wakeup{Kind: driver.WakingEnded}})
 	}
-	if e, came := s.early[key]; came {
-		delete(s.early, key)
-		if now-e.at <= EarlyLife {
-			calls = append(calls, Call[W]{w, driver.Wakeup{After: e.after, Ago: now - e.at}})
-		}
+	if e, came := s.early[key]; came && now-e.at <= EarlyLife {
+		calls = append(calls, Call[W]{w, driver.Wakeup{After: e.after, Ago: now - e.at}})
 	}
 	if begin = s.phase == absent; begin {
 		s.phase = opening
 	}
 	return calls, begin
+}
+
+// keptSince returns since when no event for a key is lost to a watch that begins now.
+func (s *Stream[W]) keptSince(now time.Duration, key Key) time.Duration {
+	if key.Waiter == "" {
+		return now
+	}
+	return max(s.since, s.dropped, now-EarlyLife)
 }
 
 // Remove removes a watch.
@@ -226,8 +232,10 @@ func (s *Stream[W]) keep(now time.Duration, key Key, after time.Duration) {
 	if len(s.early) >= EarlyMost {
 		maps.DeleteFunc(s.early, func(_ Key, e early) bool { return now-e.at > EarlyLife })
 	}
-	if len(s.early) < EarlyMost {
+	if _, there := s.early[key]; there || len(s.early) < EarlyMost {
 		s.early[key] = early{now, after}
+	} else {
+		s.dropped = now
 	}
 }
 
