@@ -36,7 +36,7 @@ func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, name, h, fn)
+	return h.Run(ctx, name, fn)
 }
 
 // TryDo is like Do, but makes one attempt and does not wait: if another holds the lock, fn is
@@ -53,20 +53,7 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, name, h, fn)
-}
-
-// run runs fn while the lock is held, and releases it.
-func (c *Client) run(ctx context.Context, name string, h *engine.Hold, fn func(ctx context.Context) error) error {
-	// Promise 7: the release comes after fn has returned or panicked.
-	defer h.Finish(ctx)
-	if err := h.Err(); err != nil { // the hold ended before fn could begin
-		if ctx.Err() != nil {
-			return c.core.WaitEnded(ctx, name, nil)
-		}
-		return driver.Errorf("holdfast: lock %q: %w", name, err)
-	}
-	return h.Verdict(h.Call(func() error { return fn(h.Context()) }))
+	return h.Run(ctx, name, fn)
 }
 
 // Lock waits until it has the lock. ctx bounds only the waiting; the hold lasts until Release

@@ -27,15 +27,7 @@ func (c *Client) DoAll(ctx context.Context, names []string, fn func(ctx context.
 	if err != nil {
 		return err
 	}
-	// Promise 7: the release comes after fn has returned or panicked.
-	defer m.Finish(ctx)
-	if err := m.Err(); err != nil { // the hold ended before fn could begin
-		if ctx.Err() != nil {
-			return c.core.WaitEnded(ctx, names[0], nil)
-		}
-		return err
-	}
-	return m.Verdict(m.Call(func() error { return fn(m.Context()) }))
+	return m.Run(ctx, fn)
 }
 
 // LockAll waits until it has the locks of all names, or none. ctx bounds only the waiting; the hold lasts until Release

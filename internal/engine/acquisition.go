@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
 	"github.com/holdfast-go/holdfast/internal/batchread"
-	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/engine/waiter"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
@@ -346,17 +345,4 @@ func (a *Acquisition) Abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.leave(-1)
-}
-
-// WaitEnded returns an error that says both why waiting ended and why the lock was not granted,
-// if that is known. After Shutdown it is cause.ErrShutdown.
-func (c *Client) WaitEnded(ctx context.Context, name string, kept error) error {
-	if c.closing.Err() != nil {
-		return cause.ErrShutdown
-	}
-	why := cause.Of(ctx)
-	if kept == nil {
-		return driver.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
-	}
-	return driver.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
 }

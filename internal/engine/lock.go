@@ -60,6 +60,19 @@ func (c *Client) waitAcquire(
 	return nil, err
 }
 
+// WaitEnded returns an error that says both why waiting ended and why the lock was not granted,
+// if that is known. After Shutdown it is cause.ErrShutdown.
+func (c *Client) WaitEnded(ctx context.Context, name string, kept error) error {
+	if c.closing.Err() != nil {
+		return cause.ErrShutdown
+	}
+	why := cause.Of(ctx)
+	if kept == nil {
+		return driver.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
+	}
+	return driver.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
+}
+
 // errSelfDeadlock is the error of a caller within a hold that it would wait for.
 func errSelfDeadlock(name string, h *Hold) error {
 	return driver.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())

@@ -195,9 +195,9 @@ func (m *MultiHold) String() string {
 // GoString keeps the IDs out of %#v.
 func (m *MultiHold) GoString() string { return "holdfast.MultiHold(" + m.String() + ")" }
 
-// Verdict returns the result of the hold's function: the function's own error, joined with that of the first lease
+// verdict returns the result of the hold's function: the function's own error, joined with that of the first lease
 // that was lost before the function returned.
-func (m *MultiHold) Verdict(err error) error {
+func (m *MultiHold) verdict(err error) error {
 	for _, h := range m.members {
 		if gone := h.LeaseErr(); gone != nil {
 			if errors.Is(err, gone) {

@@ -21,8 +21,8 @@ func (m *MultiHold) Release(ctx context.Context) error {
 	return failed.Err("release")
 }
 
-// Finish releases the hold after its function has returned or panicked. It waits for a limited time; see Hold.Finish.
-func (m *MultiHold) Finish(ctx context.Context) {
+// finish releases the hold after its function has returned or panicked. It waits for a limited time; see Hold.Finish.
+func (m *MultiHold) finish(ctx context.Context) {
 	// Promise 7: the release does not end with the caller's context.
 	m.client.finishTogether(context.WithoutCancel(ctx), m.members)
 }

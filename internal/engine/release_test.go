@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -129,4 +130,38 @@ func TestDoReturnsTheErrorOfItsFunction(t *testing.T) {
 			t.Errorf("Do: %v", err)
 		}
 	})
+}
+
+// endingLocker grants a lock when the caller stops waiting.
+type endingLocker struct {
+	holdfast.Locker
+	end func()
+}
+
+func (l endingLocker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	lease, err := l.Locker.TryAcquire(context.WithoutCancel(ctx), req)
+	l.end()
+	return lease, err
+}
+
+// If a function does not begin because the caller has stopped waiting, the error says that, as of any wait that ended.
+func TestFunctionDoesNotBeginAfterTheWait(t *testing.T) {
+	noop := func(context.Context) error { t.Error("the function was called"); return nil }
+	for method, call := range map[string]func(context.Context, *holdfast.Client) error{
+		"Do":    func(ctx context.Context, c *holdfast.Client) error { return c.Do(ctx, "job", noop) },
+		"TryDo": func(ctx context.Context, c *holdfast.Client) error { return c.TryDo(ctx, "job", noop) },
+		"DoAll": func(ctx context.Context, c *holdfast.Client) error { return c.DoAll(ctx, []string{"job"}, noop) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store, why := memory.NewStore(), errors.New("canceled by the operator")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			c := locktest.NewClient(t, endingLocker{store.Locker(), func() { cancel(why) }})
+			if err := call(ctx, c); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+				t.Errorf("%s: %v", method, err)
+			}
+			if locktest.IsHeld(t, store, "job") {
+				t.Errorf("%s: the lock is still held", method)
+			}
+		})
+	}
 }

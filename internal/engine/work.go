@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/settings"
 	"github.com/holdfast-go/holdfast/internal/timing"
@@ -25,8 +26,33 @@ func (h *Hold) Call(fn func() error) (err error) {
 	return err
 }
 
-// Call calls the function of DoAll, as that of a Hold.
-func (m *MultiHold) Call(fn func() error) error { return m.members[0].Call(fn) }
+// Run calls fn while the lock of a name is held, and then releases it. ctx is that of the wait for the lock.
+func (h *Hold) Run(ctx context.Context, name string, fn func(ctx context.Context) error) error {
+	// Promise 7: the release comes after fn has returned or panicked.
+	defer h.Finish(ctx)
+	if err := h.Err(); err != nil {
+		return h.client.notBegun(ctx, name, driver.Errorf("holdfast: lock %q: %w", name, err))
+	}
+	return h.Verdict(h.Call(func() error { return fn(h.Context()) }))
+}
+
+// Run calls fn while all locks are held, and then releases them. ctx is that of the wait for them.
+func (m *MultiHold) Run(ctx context.Context, fn func(ctx context.Context) error) error {
+	// Promise 7: the release comes after fn has returned or panicked.
+	defer m.finish(ctx)
+	if err := m.Err(); err != nil {
+		return m.client.notBegun(ctx, m.names[0], err)
+	}
+	return m.verdict(m.members[0].Call(func() error { return fn(m.Context()) }))
+}
+
+// notBegun is the error if a hold ended, for why, before its function could begin. ctx may have ended it.
+func (c *Client) notBegun(ctx context.Context, name string, why error) error {
+	if ctx.Err() != nil {
+		return c.WaitEnded(ctx, name, nil)
+	}
+	return why
+}
 
 // Work is the work under a hold: calls of one function until it returns nil or the hold has ended, on a goroutine
 // of its owner's.

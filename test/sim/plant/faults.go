@@ -83,7 +83,7 @@ var faults = []fault{
 		"	if !k.belongsTo(holder) {\n		return false // Promise 6", "	if k.Holder == \"\" {\n		return false // Promise 6",
 	},
 	{
-		"a lock is released before its function has returned", "7", "lock.go",
+		"a lock is released before its function has returned", "7", "internal/engine/work.go",
 		"	return h.Verdict(h.Call(", "	context.AfterFunc(h.Context(), func() { h.Finish(ctx) })\n	return h.Verdict(h.Call(",
 	},
 	{
