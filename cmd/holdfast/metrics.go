@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/httpserver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/otelholdfast"
 )
@@ -65,9 +67,6 @@ func (h *overrunHook) Overrun(ctx context.Context, op telemetry.Operation) {
 	})
 }
 
-// healthy answers that the process runs.
-func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
-
 // probes are what "holdfast run --listen" answers about.
 type probes struct {
 	options []holdfast.ClientOption // of the client that is measured
@@ -84,6 +83,12 @@ func (p *probes) ready(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
+const (
+	// runConnections is how many connections metrics and probes may have.
+	runConnections  = 64
+	runWriteTimeout = 10 * time.Second
+)
+
 // listen serves metrics and probes until end is called.
 func (r *runner) listen() (end func(), err error) {
 	measured, err := newMetrics(
@@ -97,7 +102,7 @@ func (r *runner) listen() (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	guard := func(next http.Handler) http.Handler { return requireOwnHost(nil, next) }
+	guard := func(next http.Handler) http.Handler { return httpserver.RequireOwnHost(nil, next) }
 	if r.TokenFile != "" {
 		if guard, err = secretGuard(r.TokenFile, r.log); err != nil {
 			return nil, exitcode.With(exitcode.Usage, err)
@@ -109,14 +114,14 @@ func (r *runner) listen() (end func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", guard(measured))
-	mux.HandleFunc("GET /healthz", healthy)
+	mux.HandleFunc("GET /healthz", httpserver.Healthy)
 	mux.HandleFunc("GET /readyz", r.probes.ready)
-	server := newServer(mux, runConnections)
+	server := httpserver.New(mux, runConnections)
 	server.WriteTimeout = runWriteTimeout
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := notClosed(server.Serve(listener)); err != nil {
+		if err := httpserver.NotClosed(server.Serve(listener)); err != nil {
 			r.log.Errorf("metrics and probes: %v", err)
 		}
 	}()

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,13 +10,13 @@ import (
 	"os"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/httpserver"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/web"
@@ -104,18 +102,14 @@ func checkListen(address string) (loopback bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("--listen %q is invalid: must be an address with a port, such as 127.0.0.1:7070", address)
 	}
-	return isLoopback(host), nil
+	return httpserver.IsLoopback(host), nil
 }
 
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}
-
-const serveStopTimeout = 5 * time.Second
+const (
+	// serveConnections is how many connections the page may have.
+	serveConnections = 512
+	serveStopTimeout = 5 * time.Second
+)
 
 // Run serves the page until a signal comes.
 func (s *serveCmd) Run(a *app) error {
@@ -141,7 +135,7 @@ func (s *serveCmd) Run(a *app) error {
 			options.MayBreak = func(*http.Request) bool { return true } // the guard has let the reader in
 			options.User = s.user()
 		}
-		if err := measured.registry.Register(newLockMetrics(client, s.Prefix, s.LockMetrics)); err != nil {
+		if err := measured.registry.Register(httpserver.NewLockMetrics(client, s.Prefix, s.LockMetrics)); err != nil {
 			return err
 		}
 		page, err := web.New(client, options)
@@ -153,7 +147,7 @@ func (s *serveCmd) Run(a *app) error {
 			page.Close()
 			return exitcode.With(exitcode.Usage, err)
 		}
-		server := newServer(s.routes(guard, client, page, measured), serveConnections)
+		server := httpserver.New(s.routes(guard, client, page, measured), serveConnections)
 		a.reportMissingStore(ctx, client)
 		a.log.Infof("the locks on %s are at http://%s%s", displayBackend(a.backend), listener.Addr(), s.BasePath)
 		ended := make(chan error, 1)
@@ -164,7 +158,7 @@ func (s *serveCmd) Run(a *app) error {
 			page.Close() // ends the live connections
 			stop, cancel := context.WithTimeout(context.Background(), serveStopTimeout)
 			defer cancel()
-			return errors.Join(server.Shutdown(stop), notClosed(<-ended))
+			return errors.Join(server.Shutdown(stop), httpserver.NotClosed(<-ended))
 		}
 		page.Close()
 		return err
@@ -186,25 +180,17 @@ func (s *serveCmd) checkPrefix(limits driver.Limits) error {
 	return fmt.Errorf("--prefix of %d bytes is invalid: must be %s", len(s.Prefix), rule)
 }
 
-// notClosed is the error of a server, unless it was only closed.
-func notClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
 // routes returns what is served where. The probes need no login, and tell nothing.
 func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfast.Client, page, metrics http.Handler) http.Handler {
-	backend := &readiness{inspect: func(ctx context.Context) error {
+	backend := &httpserver.Readiness{Inspect: func(ctx context.Context) error {
 		_, err := client.Inspect(ctx, s.Prefix+readinessName)
 		return err
 	}}
 	mux := http.NewServeMux()
 	mux.Handle(s.BasePath, guard(http.StripPrefix(strings.TrimSuffix(s.BasePath, "/"), page)))
 	mux.Handle("GET /metrics", guard(metrics))
-	mux.HandleFunc("GET /healthz", healthy)
-	mux.HandleFunc("GET /readyz", backend.answer)
+	mux.HandleFunc("GET /healthz", httpserver.Healthy)
+	mux.HandleFunc("GET /readyz", backend.Answer)
 	return mux
 }
 
@@ -228,21 +214,10 @@ func (s *serveCmd) guard(log *messages.Log) (func(http.Handler) http.Handler, er
 	}
 	return func(next http.Handler) http.Handler {
 		if s.UserHeader != "" {
-			next = requireUser(s.UserHeader, next)
+			next = httpserver.RequireUser(s.UserHeader, next)
 		}
-		return requireOwnHost(s.Host, next)
+		return httpserver.RequireOwnHost(s.Host, next)
 	}, nil
-}
-
-// requireUser refuses requests without the header in which the reverse proxy names the user.
-func requireUser(header string, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(header) == "" {
-			http.Error(w, "the reverse proxy names no user", http.StatusUnauthorized)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // secretGuard lets in who sends the secret in a file.
@@ -258,45 +233,11 @@ func secretGuard(file string, log *messages.Log) (func(http.Handler) http.Handle
 	if readableByAll(file) {
 		log.Infof("every user of this machine can read --token-file %s: \"chmod 600\" limits it to its owner", format.Text(file))
 	}
-	return func(next http.Handler) http.Handler { return requireSecret(secret, next) }, nil
+	return func(next http.Handler) http.Handler { return httpserver.RequireSecret(secret, next) }, nil
 }
 
 // readableByAll reports whether every user can read a file. On Windows a file's mode does not say that.
 func readableByAll(file string) bool {
 	info, err := os.Stat(file)
 	return err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o004 != 0
-}
-
-// requireSecret asks for a secret: as a bearer token, or as the password of a browser's login.
-func requireSecret(secret string, next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(secret))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok {
-			_, given, _ = r.BasicAuth()
-		}
-		if got := sha256.Sum256([]byte(given)); subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", `Basic realm="holdfast", charset="UTF-8"`)
-			http.Error(w, "the secret of --token-file is needed", http.StatusUnauthorized)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// requireOwnHost refuses requests that name another host than this machine. Without it, a site
-// could let its name point to this machine and read the locks with the reader's browser. Its scripts
-// could also send any header, so a header that names the user is no protection.
-func requireOwnHost(further []string, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = strings.Trim(r.Host, "[]")
-		}
-		if !isLoopback(host) && !slices.ContainsFunc(further, func(name string) bool { return strings.EqualFold(name, host) }) {
-			http.Error(w, "this page is for this machine: name further hosts with --host", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }

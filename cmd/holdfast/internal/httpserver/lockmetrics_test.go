@@ -1,4 +1,4 @@
-package main
+package httpserver
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func TestLockMetrics(t *testing.T) {
 	}
 	scrape := func(limit int) string {
 		registry := prom.NewRegistry()
-		if err := registry.Register(newLockMetrics(client, "", limit)); err != nil {
+		if err := registry.Register(NewLockMetrics(client, "", limit)); err != nil {
 			t.Fatal(err)
 		}
 		answer := httptest.NewRecorder()

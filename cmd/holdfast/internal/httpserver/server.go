@@ -1,6 +1,9 @@
-package main
+// Package httpserver has the parts of the HTTP servers of "holdfast serve" and "holdfast run --listen".
+package httpserver
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,26 +16,23 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
-	serveIdleTimeout  = time.Minute
+	idleTimeout       = time.Minute
 	maxHeader         = 64 << 10
 	maxBody           = 64 << 10
 
-	runConnections   = 64
-	runWriteTimeout  = 10 * time.Second // "serve" has answers that never end, and limits each write itself
-	serveConnections = 512
 	// descriptorShare is the part of the process's file descriptors that connections may use; the rest is for
 	// the backend.
 	descriptorShare = 4
 )
 
-// newServer makes a server with at most so many connections.
-func newServer(handler http.Handler, most int) *http.Server {
+// New makes a server with at most so many connections. It does not limit the time of an answer: "serve" has some that never end.
+func New(handler http.Handler, most int) *http.Server {
 	if limit, ok := descriptorLimit(); ok {
 		most = max(1, min(most, limit/descriptorShare))
 	}
 	open := &connections{most: most, open: map[net.Conn]connection{}}
 	return &http.Server{Handler: http.MaxBytesHandler(handler, maxBody), ConnState: open.changed, ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout: readTimeout, IdleTimeout: serveIdleTimeout, MaxHeaderBytes: maxHeader,
+		ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 }
 
@@ -86,3 +86,14 @@ func (c *connections) note(conn net.Conn, state http.ConnState) (oldest net.Conn
 	delete(c.open, oldest)
 	return oldest
 }
+
+// NotClosed is the error of a server, unless it was only closed.
+func NotClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Healthy answers that the process runs.
+func Healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }

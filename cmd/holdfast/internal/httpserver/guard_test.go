@@ -1,4 +1,4 @@
-package main
+package httpserver
 
 import (
 	"net/http"
@@ -9,7 +9,7 @@ import (
 // A name counts as a whole: neither a longer one that ends in it nor one that begins with it is the same.
 func TestOwnHost(t *testing.T) {
 	t.Parallel()
-	guarded := requireOwnHost([]string{"locks.example.com"}, http.HandlerFunc(healthy))
+	guarded := RequireOwnHost([]string{"locks.example.com"}, http.HandlerFunc(Healthy))
 	for host, want := range map[string]int{
 		"locks.example.com": http.StatusOK, "LOCKS.example.com:8080": http.StatusOK, "localhost": http.StatusOK, "127.0.0.1:7070": http.StatusOK,
 		"[::1]:7070":             http.StatusOK,

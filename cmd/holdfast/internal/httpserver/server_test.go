@@ -1,4 +1,4 @@
-package main
+package httpserver
 
 import (
 	"fmt"
@@ -14,14 +14,14 @@ import (
 func TestConnectionsAreLimited(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", healthy)
+	mux.HandleFunc("GET /healthz", Healthy)
 	mux.HandleFunc("GET /slow", func(w http.ResponseWriter, _ *http.Request) {
 		close(began)
 		<-end
 		fmt.Fprint(w, "done")
 	})
 	server := httptest.NewUnstartedServer(mux)
-	server.Config = newServer(mux, 4)
+	server.Config = New(mux, 4)
 	changed := server.Config.ConnState
 	server.Start()
 	defer server.Close()
@@ -108,7 +108,7 @@ func TestWhichConnectionIsClosed(t *testing.T) {
 
 // Nobody can keep a connection by sending nothing, or slowly.
 func TestServerHasTimeLimits(t *testing.T) {
-	s := newServer(http.NotFoundHandler(), 3)
+	s := New(http.NotFoundHandler(), 3)
 	if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= 0 {
 		t.Errorf("a limit is missing: %+v", s)
 	}

@@ -1,4 +1,4 @@
-package main
+package httpserver
 
 import (
 	"context"
@@ -11,10 +11,13 @@ import (
 // readinessAge is how long an answer of the backend counts for further probes.
 const readinessAge = time.Second
 
-// readiness finds out whether the backend answers. Anybody who can reach the address may ask, so probes
+// answerTimeout bounds the request to the backend that several callers may share.
+const answerTimeout = 30 * time.Second
+
+// Readiness finds out whether the backend answers. Anybody who can reach the address may ask, so probes
 // share one request, and its answer for a moment.
-type readiness struct {
-	inspect func(context.Context) error
+type Readiness struct {
+	Inspect func(context.Context) error // asks the backend
 
 	mu     sync.Mutex
 	latest *readinessAnswer
@@ -28,7 +31,7 @@ type readinessAnswer struct {
 }
 
 // ask returns nil if the backend answers.
-func (r *readiness) ask(ctx context.Context) error {
+func (r *Readiness) ask(ctx context.Context) error {
 	answer, mine := r.current()
 	if mine {
 		r.read(ctx, answer)
@@ -42,7 +45,7 @@ func (r *readiness) ask(ctx context.Context) error {
 }
 
 // current returns the answer to wait for, and whether the caller has to read it.
-func (r *readiness) current() (answer *readinessAnswer, mine bool) {
+func (r *Readiness) current() (answer *readinessAnswer, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.latest != nil {
@@ -59,16 +62,16 @@ func (r *readiness) current() (answer *readinessAnswer, mine bool) {
 }
 
 // read asks the backend. Others wait for the answer, so it is read even if this caller is gone.
-func (r *readiness) read(ctx context.Context, answer *readinessAnswer) {
+func (r *Readiness) read(ctx context.Context, answer *readinessAnswer) {
 	defer close(answer.done)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
-	answer.err = r.inspect(ctx)
+	answer.err = r.Inspect(ctx)
 	answer.at = time.Now()
 }
 
-// answer answers a probe.
-func (r *readiness) answer(w http.ResponseWriter, request *http.Request) {
+// Answer answers a probe.
+func (r *Readiness) Answer(w http.ResponseWriter, request *http.Request) {
 	if err := r.ask(request.Context()); err != nil {
 		http.Error(w, "the backend does not answer", http.StatusServiceUnavailable)
 		return

@@ -1,4 +1,4 @@
-package main
+package httpserver
 
 import (
 	"context"
@@ -28,16 +28,17 @@ var (
 	descToken     = prom.NewDesc("holdfast_lock_token", "Fencing token of the holder, or of the last one.", []string{"lock"}, nil)
 )
 
-// lockMetrics are the metrics of the backend's locks. Each scrape lists them once; scrapes that come together share a listing.
-type lockMetrics struct {
+// LockMetrics are the metrics of the backend's locks. Each scrape lists them once; scrapes that come together share a listing.
+type LockMetrics struct {
 	limit   int // of locks with metrics of their own
-	listing *readiness
+	listing *Readiness
 	latest  atomic.Pointer[[]driver.Record]
 }
 
-func newLockMetrics(client *holdfast.Client, prefix string, limit int) *lockMetrics {
-	m := &lockMetrics{limit: limit}
-	m.listing = &readiness{inspect: func(ctx context.Context) error {
+// NewLockMetrics makes the metrics of the locks whose names begin with prefix. At most limit locks have metrics of their own.
+func NewLockMetrics(client *holdfast.Client, prefix string, limit int) *LockMetrics {
+	m := &LockMetrics{limit: limit}
+	m.listing = &Readiness{Inspect: func(ctx context.Context) error {
 		var records []driver.Record
 		for record, err := range client.List(ctx, prefix) {
 			if err != nil {
@@ -56,10 +57,10 @@ func newLockMetrics(client *holdfast.Client, prefix string, limit int) *lockMetr
 }
 
 // Describe is empty, so that a collector without locks is allowed.
-func (m *lockMetrics) Describe(chan<- *prom.Desc) {}
+func (m *LockMetrics) Describe(chan<- *prom.Desc) {}
 
 // Collect lists the locks.
-func (m *lockMetrics) Collect(out chan<- prom.Metric) {
+func (m *LockMetrics) Collect(out chan<- prom.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	gauge := func(desc *prom.Desc, value float64, labels ...string) {

@@ -1,4 +1,4 @@
-package main
+package httpserver
 
 import (
 	"context"
@@ -14,7 +14,7 @@ func TestReadinessIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := 0
 		failure := errors.New("no answer")
-		r := &readiness{inspect: func(ctx context.Context) error {
+		r := &Readiness{Inspect: func(ctx context.Context) error {
 			requests++
 			time.Sleep(100 * time.Millisecond)
 			if ctx.Err() != nil {
