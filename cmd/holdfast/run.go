@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
@@ -191,9 +193,9 @@ func (r *runCmd) Run(a *app) (err error) {
 	if r.lacksName(a.args) {
 		return errNoName
 	}
-	path, err := findExecutable(r.Command[0])
+	path, err := child.FindExecutable(r.Command[0])
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", redact(strconv.Quote(r.Command[0])), err)
 	}
 	stop := a.reportSlowAnswer()
 	defer stop()

@@ -1,4 +1,4 @@
-package main
+package child
 
 import (
 	"bytes"
@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
-// findExecutable finds the command's file. It is called before the lock is acquired, so
-// that a mistyped command, or one that cannot be started, does not wait for the lock first.
-func findExecutable(command string) (string, error) {
+// FindExecutable finds the command's file. It is called before the lock is acquired, so that a mistyped command, or one that cannot be
+// started, does not wait for the lock first. Its errors carry an exit code and do not name the command, which may hold a secret.
+func FindExecutable(command string) (string, error) {
 	path, err := exec.LookPath(command)
 	var lookup *exec.Error // its text would repeat the command
 	if errors.As(err, &lookup) {
@@ -26,13 +26,13 @@ func findExecutable(command string) (string, error) {
 	switch {
 	case err == nil:
 		if code, why := cannotStart(path); why != "" {
-			return "", exitcode.With(code, fmt.Errorf("%s: %s", redact(strconv.Quote(command)), why))
+			return "", exitcode.With(code, errors.New(why))
 		}
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist):
-		return "", exitcode.With(exitcode.NotFound, fmt.Errorf("%s: command not found", redact(strconv.Quote(command))))
+		return "", exitcode.With(exitcode.NotFound, errors.New("command not found"))
 	}
-	return "", exitcode.With(exitcode.NotExecutable, fmt.Errorf("%s: %w", redact(strconv.Quote(command)), err))
+	return "", exitcode.With(exitcode.NotExecutable, err)
 }
 
 // firstLineLimit is more than a system reads of a script's first line.
