@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
@@ -92,7 +93,7 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 		if err := repeatBreak(ctx, breaker, record); err != nil {
 			return err
 		}
-		a.log.Infof("%q is broken already: it becomes free in %s at the latest", b.Name, leftText(record))
+		a.log.Infof("%q is broken already: it becomes free in %s at the latest", b.Name, describe.Left(record))
 		return nil
 	}
 	if !b.Yes {
@@ -114,7 +115,7 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	if b.Now {
 		breakLock = breaker.BreakNow
 	}
-	err = breakLock(ctx, b.Name, breakTarget(record))
+	err = breakLock(ctx, b.Name, describe.BreakTarget(record))
 	var held *holdfast.HeldError
 	if errors.As(err, &held) {
 		return notBrokenOn(a, held.Record)
@@ -127,10 +128,11 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 		return writeJSON(a.stdout, lockToJSON(record))
 	}
 	if others > 0 {
-		a.log.Infof("broke one holder of %q: %s, token %s; %d more share the lock", b.Name, ownerText(record), tokenText(record), others)
+		a.log.Infof("broke one holder of %q: %s, token %s; %d more share the lock", b.Name, describe.Owner(record), describe.Token(record),
+			others)
 		return nil
 	}
-	a.log.Infof("%s", broke(record, b.Now))
+	a.log.Infof("%s", describe.Broke(record, b.Now))
 	return nil
 }
 
@@ -157,40 +159,21 @@ func (b *breakCmd) oneHolder(r holdfast.Record) (holdfast.Record, error) {
 	}
 	for _, h := range r.Holders {
 		if b.Token == nil || *b.Token == h.Token {
-			return ofHolder(r, h), nil
+			return describe.OfHolder(r, h), nil
 		}
 	}
 	return r, nil
 }
 
-// notBroken is the error if another holder has the lock by now.
-func notBroken(r holdfast.Record) error {
-	return fmt.Errorf("%q was not broken: it is now held by %s", r.Name, describeHolder(r))
-}
-
 // notBrokenOn names the backend, too: on another one, another holder may have the lock.
 func notBrokenOn(a *app, r holdfast.Record) error {
-	return exitcode.With(exitcode.Held, fmt.Errorf("%w on %s", notBroken(r), displayBackend(a.backend)))
-}
-
-// breakEffect says what will happen if the lock is broken.
-func breakEffect(r holdfast.Record, now bool) string {
-	if now {
-		return "THE LOCK BECOMES FREE AT ONCE. The holder does not learn of it before its next renewal.\n" +
-			"Until then it and the next holder may both be at work."
-	}
-	if r.Endless {
-		return "THE LOCK BECOMES FREE AT ONCE, because its lease never ends. Its holder is not notified:\n" +
-			"it and the next holder may both be at work."
-	}
-	return fmt.Sprintf("Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\n"+
-		"Others can acquire the lock when its lease ends: in %s at the latest.", leftText(r))
+	return exitcode.With(exitcode.Held, fmt.Errorf("%w on %s", describe.NotBroken(r), displayBackend(a.backend)))
 }
 
 // ask shows the holder and what will happen, and returns whether the user agrees.
 func (b *breakCmd) ask(a *app, in io.Reader, r holdfast.Record) (bool, error) {
 	if _, err := fmt.Fprintf(a.stderr, "On %s:\n\n%s is held by %s.\n%s\nBreak it? [y/N] ",
-		format.Text(displayBackend(a.backend)), format.Text(b.Name), describeHolder(r), breakEffect(r, b.Now)); err != nil {
+		format.Text(displayBackend(a.backend)), format.Text(b.Name), describe.Holder(r), describe.BreakEffect(r, b.Now)); err != nil {
 		return false, err
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')
@@ -199,13 +182,4 @@ func (b *breakCmd) ask(a *app, in io.Reader, r holdfast.Record) (bool, error) {
 	}
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	return answer == "y" || answer == "yes", nil
-}
-
-// broke says what has happened.
-func broke(r holdfast.Record, now bool) string {
-	if now || r.Endless {
-		return fmt.Sprintf("broke %q: it is free. Its holder was %s, token %s", r.Name, ownerText(r), tokenText(r))
-	}
-	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s, token %s",
-		r.Name, leftText(r), ownerText(r), tokenText(r))
 }

@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
@@ -185,8 +186,8 @@ func TestEndlessLeaseIsShown(t *testing.T) {
 		"top":            {top, []string{" never "}},
 		"top, detail":    {detail, []string{"This lease never ends", "holdfast break job --unknown"}},
 		"top, question":  {question, []string{"its lease never ends", "FREE AT ONCE"}},
-		"break":          {breakEffect(r, false), []string{"FREE AT ONCE", "never ends"}},
-		"holder":         {describeHolder(r), []string{"an unknown owner (its lease never ends)"}},
+		"break":          {describe.BreakEffect(r, false), []string{"FREE AT ONCE", "never ends"}},
+		"holder":         {describe.Holder(r), []string{"an unknown owner (its lease never ends)"}},
 		"of another one": {(&driver.HeldError{Record: r}).Error(), []string{"its lease never ends"}},
 	} {
 		for _, want := range c.want {

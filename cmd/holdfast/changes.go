@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
@@ -51,9 +52,9 @@ func (c *changeWriter) line(kind string, r holdfast.Record) error {
 	case r.State == driver.StateFree && r.Token == 0:
 		text = "free"
 	case r.State == driver.StateFree:
-		text = fmt.Sprintf("free, last held by %s (token %s)", ownerText(r), tokenText(r))
+		text = fmt.Sprintf("free, last held by %s (token %s)", describe.Owner(r), describe.Token(r))
 	case r.State == driver.StateHeld:
-		text = "held by " + describeHolder(r)
+		text = "held by " + describe.Holder(r)
 		if r.Broken {
 			text += ", broken: renewals are refused"
 		}

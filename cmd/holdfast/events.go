@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/driver"
@@ -98,7 +99,7 @@ func (l *eventLogger) logHolder(e holdfast.Event) {
 		return
 	}
 	l.reportAnswered()
-	l.log.Infof("waiting for %s: held by %s, on %s", strconv.Quote(e.Name), describeHolder(record), l.backend)
+	l.log.Infof("waiting for %s: held by %s, on %s", strconv.Quote(e.Name), describe.Holder(record), l.backend)
 	if heldByParent(e.Name, e.Token) {
 		l.log.Errorf("deadlock: %s is held by the holdfast run that started this one and waits for it to end", strconv.Quote(e.Name))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -102,7 +103,7 @@ func (x *explanation) sections() []section {
 		all = append(all, section{heading: "Holders", sentences: x.holders(), list: true})
 	}
 	if len(x.History) > 0 {
-		all = append(all, section{heading: "Before", sentences: x.before(), list: true})
+		all = append(all, section{heading: "Before", sentences: describe.Before(x.Record), list: true})
 	} else if x.info.History == 0 {
 		all = append(all, section{heading: "Before", sentences: []string{"This backend keeps no past holders."}})
 	}
@@ -117,11 +118,11 @@ func (x *explanation) ofSlots() []section {
 	said := []string{fmt.Sprintf("%s has slots: %s.", format.Text(x.Name), heldSlots(x.slots))}
 	example := x.Name
 	for _, slot := range x.slots {
-		text := format.Text(slot.Name) + " is " + lockStateText(slot)
+		text := format.Text(slot.Name) + " is " + describe.State(slot)
 		if slot.State == driver.StateHeld {
 			example = slot.Name
 			one := &explanation{Record: slot}
-			text = fmt.Sprintf("%s is held by %s, token %s", format.Text(slot.Name), one.holder(), tokenText(slot))
+			text = fmt.Sprintf("%s is held by %s, token %s", format.Text(slot.Name), one.holder(), describe.Token(slot))
 			if slot.RemainingKnown {
 				text += ", " + format.Duration(slot.Remaining) + " left unless renewed"
 			}
@@ -155,25 +156,25 @@ func (x *explanation) present() []string {
 		}
 		return said
 	case x.State == driver.StateFree:
-		return []string{fmt.Sprintf("%s is free. The last token is %s.", name, tokenText(x.Record))}
+		return []string{fmt.Sprintf("%s is free. The last token is %s.", name, describe.Token(x.Record))}
 	case x.State == driver.StateUnknown:
 		return []string{"Whether " + name + " is held is unknown."}
 	}
 	if len(x.Holders) > 0 {
 		return x.presentHolders()
 	}
-	said := []string{fmt.Sprintf("%s is held by %s, token %s.", name, x.holder(), tokenText(x.Record))}
+	said := []string{fmt.Sprintf("%s is held by %s, token %s.", name, x.holder(), describe.Token(x.Record))}
 	if !x.AcquiredAt.IsZero() {
-		said = append(said, "It has been held since "+x.at(x.AcquiredAt)+x.ago(x.AcquiredAt, " (", " ago)")+".")
+		said = append(said, "It has been held since "+describe.At(x.ReadAt, x.AcquiredAt)+x.ago(x.AcquiredAt, " (", " ago)")+".")
 	}
 	if x.Endless {
-		said = append(said, endlessText(x.Record))
+		said = append(said, describe.Endless(x.Record))
 	} else if x.RenewedAt.IsZero() {
 		said = append(said, "The backend does not say when the lease was last renewed.")
 	} else if x.RenewedAt.Equal(x.AcquiredAt) {
 		said = append(said, "It has not been renewed yet.")
 	} else {
-		said = append(said, "It was last renewed at "+x.at(x.RenewedAt)+x.ago(x.RenewedAt, ", ", " ago")+".")
+		said = append(said, "It was last renewed at "+describe.At(x.ReadAt, x.RenewedAt)+x.ago(x.RenewedAt, ", ", " ago")+".")
 	}
 	if x.info.Failover == driver.GrantsMayBeForgotten {
 		said = append(said, "This backend may forget a grant when a server crashes, so another may believe to hold it, too.")
@@ -198,54 +199,6 @@ func (x *explanation) holder() string {
 		return "an unknown owner"
 	}
 	return format.Text(x.Owner)
-}
-
-// before says who had the lock, one sentence for each.
-func (x *explanation) before() (all []string) {
-	for _, t := range x.History {
-		all = append(all, x.tenure(t))
-	}
-	return all
-}
-
-func (x *explanation) tenure(t driver.Tenure) string {
-	owner := "An unknown owner"
-	if t.Owner != "" {
-		owner = format.Text(t.Owner)
-	}
-	text := owner + " had it"
-	if t.Mode == driver.Shared {
-		text = owner + " shared it"
-	}
-	if !t.From.IsZero() {
-		text += " from " + x.at(t.From)
-	}
-	if !t.Until.IsZero() {
-		text += " to " + x.at(t.Until)
-	}
-	if !t.From.IsZero() && !t.Until.IsZero() {
-		text += " (" + format.Duration(t.Until.Sub(t.From)) + ")"
-	}
-	return text + fmt.Sprintf(", token %d: %s.", t.Token, endText(t.End))
-}
-
-func endText(end driver.End) string {
-	switch end {
-	case driver.EndReleased:
-		return "released"
-	case driver.EndHandedOver:
-		return "handed over to a waiter of its own process"
-	case driver.EndExpired:
-		return "not renewed in time, so its lease expired"
-	case driver.EndTakenOver:
-		return "taken over by a waiter, because its lease did not end by the backend's clock"
-	case driver.EndBroken:
-		return "broken by an operator"
-	case driver.EndFreed:
-		return "freed at once by an operator"
-	case driver.EndUnknown:
-	}
-	return "how it ended is not known"
 }
 
 func (x *explanation) waiting() string {
@@ -316,7 +269,7 @@ func (x *explanation) wayOut() (said []string, command string) {
 		return said, ""
 	}
 	note := x.sameBackend()
-	command = x.command("break") + " " + format.ShellWord(x.Name) + " " + targetFlag(x.Record)
+	command = x.command("break") + " " + format.ShellWord(x.Name) + " " + describe.TargetFlag(x.Record)
 	switch {
 	case x.Endless:
 		return append(said, "This frees it at once, and does not notify its holder"+note+":"), command
@@ -350,7 +303,7 @@ func (x *explanation) when() string {
 	if x.ReadAt.IsZero() {
 		return ""
 	}
-	return ", at " + x.at(x.ReadAt.Add(x.Remaining))
+	return ", at " + describe.At(x.ReadAt, x.ReadAt.Add(x.Remaining))
 }
 
 // ofTTL is the TTL in parentheses, or "" if it is unknown.
@@ -366,19 +319,6 @@ func (x *explanation) atMost() string {
 		return ", at a time that the backend does not report"
 	}
 	return " at most " + driver.FormatDuration(x.TTL) + " after the last renewal"
-}
-
-// at formats a time of the backend's clock: without the date if that is the day of the reading.
-func (x *explanation) at(t time.Time) string {
-	now := x.ReadAt
-	if now.IsZero() {
-		now = time.Now()
-	}
-	t, now = t.Local(), now.Local()
-	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
-		return t.Format("15:04:05")
-	}
-	return t.Format("2006-01-02 15:04:05")
 }
 
 // ago is how long a time is past by the backend's clock, or "" if that is unknown.

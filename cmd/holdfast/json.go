@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 )
 
 // writeJSON writes one value on one line.
@@ -48,7 +49,7 @@ func lockToJSON(r holdfast.Record) lockJSON {
 		*lock.RemainingMs = r.Remaining.Milliseconds()
 	}
 	for _, h := range r.Holders {
-		lock.Holders = append(lock.Holders, lockToJSON(ofHolder(r, h)))
+		lock.Holders = append(lock.Holders, lockToJSON(describe.OfHolder(r, h)))
 	}
 	return lock
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -31,7 +32,7 @@ func TestUnknownIsNeverZero(t *testing.T) {
 	if got := strings.Count(out.String(), "unknown"); got != 5 {
 		t.Errorf("status says unknown %d times, not 5:\n%s", got, out.String())
 	}
-	if got, want := describeHolder(record), "an unknown owner"; got != want {
+	if got, want := describe.Holder(record), "an unknown owner"; got != want {
 		t.Errorf("holder: %q, want %q", got, want)
 	}
 

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
@@ -74,11 +75,11 @@ func lockTable(w io.Writer) (write func(holdfast.Record) error, flush func() err
 			fmt.Fprintln(table, "NAME\tSTATE\tLEFT\tTOKEN\tOWNER")
 			empty = false
 		}
-		left := leftText(r)
+		left := describe.Left(r)
 		if r.State == driver.StateFree {
 			left = "-"
 		}
-		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", format.Text(r.Name), lockview.State(&r), left, tokenText(r), ownerText(r))
+		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", format.Text(r.Name), lockview.State(&r), left, describe.Token(r), describe.Owner(r))
 		return err
 	}, table.Flush
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 )
@@ -52,7 +53,7 @@ func TestRunShared(t *testing.T) {
 		strings.Count(text.String(), "holder ") != 2 {
 		t.Errorf("%v\n%s", err, text.String())
 	}
-	if got, want := ownerText(r), "two and 1 more"; got != want {
+	if got, want := describe.Owner(r), "two and 1 more"; got != want {
 		t.Errorf("the owner is %q, want %q", got, want)
 	}
 	line, err := json.Marshal(lockToJSON(r))

@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
@@ -196,15 +197,15 @@ func (m *topModel) breakAsked() tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, openTimeout)
 		defer cancel()
-		err := m.client.Break(ctx, r.Name, breakTarget(r))
+		err := m.client.Break(ctx, r.Name, describe.BreakTarget(r))
 		var held *holdfast.HeldError
 		switch {
 		case errors.As(err, &held):
-			return topBroke(notBroken(held.Record).Error())
+			return topBroke(describe.NotBroken(held.Record).Error())
 		case err != nil:
 			return topBroke(fmt.Sprintf("%s was not broken: %s", format.Text(r.Name), messages.Line(err.Error())))
 		}
-		return topBroke(broke(r, false))
+		return topBroke(describe.Broke(r, false))
 	}
 }
 
@@ -221,7 +222,7 @@ func (m *topModel) whyNotBreak(r driver.Record) string {
 	case len(r.Holders) > 1:
 		return fmt.Sprintf("%s is shared by %d holders: break one by holdfast break %s --token N", name, len(r.Holders), format.ShellWord(r.Name))
 	case r.Broken:
-		return fmt.Sprintf("%s is broken already: it becomes free in %s at the latest", name, leftText(r))
+		return fmt.Sprintf("%s is broken already: it becomes free in %s at the latest", name, describe.Left(r))
 	}
 	return ""
 }

@@ -13,6 +13,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
@@ -215,7 +216,7 @@ type topWidths struct{ name, owner, token int }
 func widestOf(rows []*driver.Record) (w topWidths) {
 	const formerly = len("was ")
 	for _, r := range rows {
-		w.name, w.owner, w.token = max(w.name, len(r.Name)), max(w.owner, len(ownerText(*r))+formerly), max(w.token, len(tokenText(*r)))
+		w.name, w.owner, w.token = max(w.name, len(r.Name)), max(w.owner, len(describe.Owner(*r))+formerly), max(w.token, len(describe.Token(*r)))
 	}
 	return w
 }
@@ -416,7 +417,7 @@ func tokenCell(r driver.Record) string {
 	if r.Token == 0 {
 		return "?"
 	}
-	return tokenText(r)
+	return describe.Token(r)
 }
 
 func ownerCell(r driver.Record) string {
@@ -426,7 +427,7 @@ func ownerCell(r driver.Record) string {
 	case r.State == driver.StateFree:
 		return "was " + format.Text(r.Owner)
 	}
-	return ownerText(r)
+	return describe.Owner(r)
 }
 
 // cellDuration formats a duration in at most six characters: 9.8s, 42s, 12m30s, 3h20m, 12d4h.

@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
@@ -286,7 +287,7 @@ func (m *topModel) askToBreak() {
 	}
 	if m.message = m.whyNotBreak(r); m.message == "" {
 		if m.asked = r; len(r.Holders) == 1 {
-			m.asked = ofHolder(r, r.Holders[0])
+			m.asked = describe.OfHolder(r, r.Holders[0])
 		}
 		m.openText(topBreak)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -37,23 +38,23 @@ Columns
 func (m *topModel) detail() string {
 	r, _ := m.selected()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n\n", format.Text(r.Name), lockStateText(r))
-	var held []lockFact
+	fmt.Fprintf(&b, "%s: %s\n\n", format.Text(r.Name), describe.State(r))
+	var held []describe.Fact
 	if r.State == driver.StateHeld && !r.AcquiredAt.IsZero() && len(r.Holders) == 0 {
-		held = append(held, lockFact{"held for", cellDuration(m.heldFor(r))})
+		held = append(held, describe.Fact{Name: "held for", Value: cellDuration(m.heldFor(r))})
 	}
 	r.RemainingKnown = m.leftKnown(r)
 	if m.past.name == r.Name {
 		r.History = m.past.tenures
 	}
-	for _, f := range append(lockFacts(r), held...) {
-		value := f.value
-		if f.name == "time left" {
+	for _, f := range append(describe.Facts(r), held...) {
+		value := f.Value
+		if f.Name == "time left" {
 			value = pad(value, len("59.9s of 1h30m"), false) + "  " + m.bar(r)
 		}
-		fmt.Fprintf(&b, "  %-11s %s\n", f.name, value)
+		fmt.Fprintf(&b, "  %-11s %s\n", f.Name, value)
 	}
-	if before := (&explanation{Record: r}).before(); len(before) > 0 {
+	if before := describe.Before(r); len(before) > 0 {
 		b.WriteString("\nBefore\n\n  " + strings.Join(before, "\n  ") + "\n")
 	}
 	return b.String()
@@ -61,7 +62,8 @@ func (m *topModel) detail() string {
 
 // question asks whether to break a lock.
 func (m *topModel) question() string {
-	return fmt.Sprintf("Break %s?\n\nIt is held by %s.\n\n%s", format.Text(m.asked.Name), describeHolder(m.asked), breakEffect(m.asked, false))
+	return fmt.Sprintf("Break %s?\n\nIt is held by %s.\n\n%s",
+		format.Text(m.asked.Name), describe.Holder(m.asked), describe.BreakEffect(m.asked, false))
 }
 
 // text draws a part of a text that fits the screen. Long lines are wrapped.
