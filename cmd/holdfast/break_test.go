@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
-
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
@@ -170,22 +168,12 @@ func TestEndlessLeaseIsShown(t *testing.T) {
 	if err := errors.Join(write(r), flush()); err != nil {
 		t.Fatal(err)
 	}
-	m := modelOf(t, r)
-	m.Update(tea.WindowSizeMsg{Width: 200, Height: 40})
-	top := strings.Join(shown(m), "\n")
-	press(m, "enter")
-	detail := strings.Join(shown(m), "\n")
-	press(m, "b")
-	question := strings.Join(shown(m), "\n")
 	for what, c := range map[string]struct {
 		text string
 		want []string
 	}{
 		"status":         {status.String(), []string{"never ends", "another program or a person took it", "holdfast break job --unknown"}},
 		"ls":             {table.String(), []string{"never ends"}},
-		"top":            {top, []string{" never "}},
-		"top, detail":    {detail, []string{"This lease never ends", "holdfast break job --unknown"}},
-		"top, question":  {question, []string{"its lease never ends", "FREE AT ONCE"}},
 		"break":          {describe.BreakEffect(r, false), []string{"FREE AT ONCE", "never ends"}},
 		"holder":         {describe.Holder(r), []string{"an unknown owner (its lease never ends)"}},
 		"of another one": {(&driver.HeldError{Record: r}).Error(), []string{"its lease never ends"}},
@@ -195,17 +183,5 @@ func TestEndlessLeaseIsShown(t *testing.T) {
 				t.Errorf("%s does not have %q:\n%s", what, want, c.text)
 			}
 		}
-	}
-	l := &unrecordedLocker{Locker: memory.New(), endless: true}
-	client, err := holdfast.New(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.client = client
-	if said := m.breakAsked()(); !slices.Equal(l.broken, []driver.BreakTarget{driver.BreakUnknown()}) {
-		t.Errorf("top broke %v: %v", l.broken, said)
-	}
-	if err := client.Shutdown(t.Context()); err != nil {
-		t.Error(err)
 	}
 }

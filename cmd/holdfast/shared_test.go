@@ -111,34 +111,6 @@ func TestExplainShared(t *testing.T) {
 	}
 }
 
-// The table shows one of those who share a lock and how many others there are, all of them with its details, and breaks
-// only if there is one.
-func TestTopShowsSharedLocks(t *testing.T) {
-	m := modelOf(t, cacheRecord(3))
-	m.width, m.height = 120, 30
-	if text := strings.Join(shown(m), "\n"); !strings.Contains(text, "web-3 and 2 more") {
-		t.Errorf("the table:\n%s", text)
-	}
-	press(m, "b")
-	if text := strings.Join(shown(m), "\n"); m.mode == topBreak || !strings.Contains(text, "holdfast break cache --token N") {
-		t.Errorf("a break of several:\n%s", text)
-	}
-	press(m, "enter")
-	text := strings.Join(shown(m), "\n")
-	for _, want := range []string{"shared by   3", "web-1, token 1, 28s left, broken", "web-3, token 3"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
-	m = modelOf(t, cacheRecord(2))
-	m.snapshot.Records[0].Holders = m.snapshot.Records[0].Holders[1:]
-	m.width, m.height = 80, 24
-	press(m, "b")
-	if text := strings.Join(shown(m), "\n"); m.mode != topBreak || m.asked.Token != 2 || !strings.Contains(text, `"web-2" (token 2`) {
-		t.Errorf("a break of one:\n%s", text)
-	}
-}
-
 // A line of a change says how many share the lock.
 func TestChangesOfSharedLocks(t *testing.T) {
 	var out strings.Builder

@@ -1,9 +1,7 @@
-package main
+package table
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,46 +14,13 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
-// topStyle is how the table looks. No state is shown by a colour alone.
-type topStyle struct {
-	title, heading, selected, alarm, faint lipgloss.Style
-	states                                 map[string]lipgloss.Style
-	more, up, down, full, empty            string // an omission, the directions of a sort, and a bar
-}
-
-func newTopStyle() topStyle {
-	style := lipgloss.NewStyle()
-	s := topStyle{title: style.Bold(true), heading: style.Underline(true), selected: style.Reverse(true),
-		alarm: style.Bold(true).Reverse(true),
-		faint: style.Faint(true), states: map[string]lipgloss.Style{}, more: "~", up: "^", down: "v", full: "#", empty: "-"}
-	if showsUnicode() {
-		s.more, s.up, s.down, s.full, s.empty = "…", "▲", "▼", "█", "░"
-	}
-	if os.Getenv("NO_COLOR") == "" {
-		s.states["held"] = style.Foreground(lipgloss.Green)
-		s.states["broken"] = style.Foreground(lipgloss.Red)
-		s.states["unknown"] = style.Foreground(lipgloss.Yellow)
-	}
-	return s
-}
-
-// showsUnicode reports whether the terminal can be expected to show more than ASCII.
-func showsUnicode() bool {
-	if term := os.Getenv("TERM"); term == "dumb" || term == "linux" {
-		return false
-	}
-	locale := strings.ToLower(cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG")))
-	return tty.LocaleIsUTF8 || strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
-}
-
 // View is called by the program when the screen may have to change. Only the rows on the screen are
 // drawn.
-func (m *topModel) View() tea.View {
+func (m *Model) View() tea.View {
 	var v tea.View
 	v.AltScreen = true
 	if m.width < 1 || m.height < 1 {
@@ -64,13 +29,13 @@ func (m *topModel) View() tea.View {
 	lines := m.head()
 	body := m.height - len(lines) - m.footHeight()
 	switch m.mode {
-	case topTable, topFilter:
+	case inTable, inFilter:
 		lines = append(lines, m.table(body)...)
-	case topDetail:
+	case inDetail:
 		lines = append(lines, m.text(m.detail(), body)...)
-	case topKeys:
-		lines = append(lines, m.text(topKeysText, body)...)
-	case topBreak:
+	case inKeys:
+		lines = append(lines, m.text(keysText, body)...)
+	case inBreak:
 		lines = append(lines, m.text(m.question(), body)...)
 	}
 	for len(lines) < m.height-m.footHeight() {
@@ -79,7 +44,7 @@ func (m *topModel) View() tea.View {
 	if m.footHeight() > 0 {
 		lines = append(lines, m.foot())
 	}
-	if m.mode == topFilter {
+	if m.mode == inFilter {
 		v.Cursor = tea.NewCursor(min(ansi.StringWidth(m.filterPrompt()), m.width-1), m.height-1)
 	}
 	v.Content = strings.Join(lines[:m.height], "\n")
@@ -87,20 +52,20 @@ func (m *topModel) View() tea.View {
 }
 
 // headHeight and footHeight leave most of a low screen to the table.
-func (m *topModel) headHeight() int { return max(0, min(2, m.height-4)) }
+func (m *Model) headHeight() int { return max(0, min(2, m.height-4)) }
 
-func (m *topModel) footHeight() int {
-	if m.height < 3 && m.mode != topFilter && m.mode != topBreak {
+func (m *Model) footHeight() int {
+	if m.height < 3 && m.mode != inFilter && m.mode != inBreak {
 		return 0
 	}
 	return 1
 }
 
 // pageRows is how many rows of the table are on the screen.
-func (m *topModel) pageRows() int { return max(0, m.height-m.headHeight()-m.footHeight()-1) }
+func (m *Model) pageRows() int { return max(0, m.height-m.headHeight()-m.footHeight()-1) }
 
 // head is what stands above everything: the backend and the time, and the state of things.
-func (m *topModel) head() []string {
+func (m *Model) head() []string {
 	clock := time.Now().Format("15:04:05")
 	title := m.spread("holdfast top  "+format.Text(m.backend), clock)
 	state := m.summary()
@@ -119,7 +84,7 @@ func (m *topModel) head() []string {
 }
 
 // failure says that the backend does not answer.
-func (m *topModel) failure() string {
+func (m *Model) failure() string {
 	const problem = "NO ANSWER"
 	if m.snapshot.At.IsZero() || m.snapshot.Number == 0 {
 		return problem
@@ -135,7 +100,7 @@ func (m *topModel) failure() string {
 }
 
 // summary counts the locks, and says how the table is sorted and filtered.
-func (m *topModel) summary() string {
+func (m *Model) summary() string {
 	if m.snapshot == nil {
 		return m.cut("reading the locks", m.width)
 	}
@@ -157,7 +122,7 @@ func (m *topModel) summary() string {
 	if m.selection.State != "" {
 		shown = append(shown, "only "+m.selection.State)
 	}
-	if m.selection.Text != "" && m.mode != topFilter {
+	if m.selection.Text != "" && m.mode != inFilter {
 		shown = append(shown, "filter "+strconv.Quote(m.selection.Text))
 	}
 	if len(shown) == 0 {
@@ -178,7 +143,7 @@ func plural(n int, what string) string {
 }
 
 // spread puts one text at the left and one at the right, if there is room for both.
-func (m *topModel) spread(left, right string) string {
+func (m *Model) spread(left, right string) string {
 	room := m.width - ansi.StringWidth(right) - 2
 	if right == "" || room < min(ansi.StringWidth(left), m.width/2) {
 		return m.cut(left, m.width)
@@ -187,7 +152,7 @@ func (m *topModel) spread(left, right string) string {
 }
 
 // cut shortens a text to a width.
-func (m *topModel) cut(text string, width int) string {
+func (m *Model) cut(text string, width int) string {
 	return ansi.Truncate(text, max(0, width), m.style.more)
 }
 
@@ -200,8 +165,8 @@ func pad(text string, width int, right bool) string {
 	return text + fill
 }
 
-// topColumn is a column of the table.
-type topColumn struct {
+// column is a column of the table.
+type column struct {
 	title, sort string
 	width       int
 	right       bool // aligned
@@ -209,11 +174,11 @@ type topColumn struct {
 	text        func(driver.Record) string
 }
 
-// topWidths are how wide the texts of some columns are.
-type topWidths struct{ name, owner, token int }
+// widths are how wide the texts of some columns are.
+type widths struct{ name, owner, token int }
 
 // widestOf bounds how wide the texts of the rows are. Texts that are not ASCII take less.
-func widestOf(rows []*driver.Record) (w topWidths) {
+func widestOf(rows []*driver.Record) (w widths) {
 	const formerly = len("was ")
 	for _, r := range rows {
 		w.name, w.owner, w.token = max(w.name, len(r.Name)), max(w.owner, len(describe.Owner(*r))+formerly), max(w.token, len(describe.Token(*r)))
@@ -230,8 +195,8 @@ const (
 )
 
 // columns returns the columns for which there is room. The least important ones are dropped first.
-func (m *topModel) columns() []topColumn {
-	all := []topColumn{
+func (m *Model) columns() []column {
+	all := []column{
 		{title: "NAME", sort: "name", width: max(m.widest.name, 5), grows: true,
 			text: func(r driver.Record) string { return format.Text(r.Name) }},
 		{title: "STATE", sort: "state", width: 7, text: func(r driver.Record) string { return lockview.State(&r) }},
@@ -243,7 +208,7 @@ func (m *topModel) columns() []topColumn {
 		{title: "OWNER", sort: "owner", width: max(m.widest.owner, 6), grows: true, text: ownerCell},
 	}
 	drop := func(title string) {
-		all = slices.DeleteFunc(all, func(c topColumn) bool { return c.title == title })
+		all = slices.DeleteFunc(all, func(c column) bool { return c.title == title })
 	}
 	if !m.queues {
 		drop("WAIT")
@@ -281,7 +246,7 @@ func (m *topModel) columns() []topColumn {
 }
 
 // table draws the heading and the rows on the screen.
-func (m *topModel) table(height int) []string {
+func (m *Model) table(height int) []string {
 	if height < 1 {
 		return nil
 	}
@@ -317,7 +282,7 @@ func (m *topModel) table(height int) []string {
 }
 
 // nothing says why there is no row.
-func (m *topModel) nothing() []string {
+func (m *Model) nothing() []string {
 	if len(m.snapshot.Records) > 0 {
 		return []string{m.cut("  No lock matches.", m.width), m.cut("  esc shows all locks.", m.width)}
 	}
@@ -330,7 +295,7 @@ func (m *topModel) nothing() []string {
 	return []string{m.cut("  There are no locks.", m.width), ""}
 }
 
-func (m *topModel) row(columns []topColumn, r driver.Record, selected bool) string {
+func (m *Model) row(columns []column, r driver.Record, selected bool) string {
 	var line strings.Builder
 	if selected {
 		line.WriteString("> ")
@@ -357,7 +322,7 @@ func (m *topModel) row(columns []topColumn, r driver.Record, selected bool) stri
 	}
 }
 
-func (m *topModel) leftCell(r driver.Record) string {
+func (m *Model) leftCell(r driver.Record) string {
 	switch {
 	case r.State == driver.StateFree:
 		return "-"
@@ -371,10 +336,10 @@ func (m *topModel) leftCell(r driver.Record) string {
 
 // leftKnown reports whether the time left is known. While the backend does not answer it is not: the
 // holder may have renewed or released.
-func (m *topModel) leftKnown(r driver.Record) bool { return r.RemainingKnown && !m.disconnected() }
+func (m *Model) leftKnown(r driver.Record) bool { return r.RemainingKnown && !m.disconnected() }
 
 // bar shows the time left as a part of the TTL.
-func (m *topModel) bar(r driver.Record) string {
+func (m *Model) bar(r driver.Record) string {
 	if r.State != driver.StateHeld || !m.leftKnown(r) || r.TTL <= 0 {
 		return ""
 	}
@@ -383,7 +348,7 @@ func (m *topModel) bar(r driver.Record) string {
 }
 
 // heldCell is how long the lock has been held.
-func (m *topModel) heldCell(r driver.Record) string {
+func (m *Model) heldCell(r driver.Record) string {
 	if r.State != driver.StateHeld {
 		return "-"
 	}
@@ -394,7 +359,7 @@ func (m *topModel) heldCell(r driver.Record) string {
 }
 
 // heldFor counts by the backend's clock, if that is known.
-func (m *topModel) heldFor(r driver.Record) time.Duration {
+func (m *Model) heldFor(r driver.Record) time.Duration {
 	read := m.snapshot.At
 	if !r.ReadAt.IsZero() {
 		read = r.ReadAt

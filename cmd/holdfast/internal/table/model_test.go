@@ -1,10 +1,10 @@
-package main
+package table
 
 import (
 	"context"
 	"fmt"
 	"math"
-	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,14 +13,13 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // modelOf makes a table that shows records, without a program.
-func modelOf(t *testing.T, records ...driver.Record) *topModel {
+func modelOf(t *testing.T, records ...driver.Record) *Model {
 	t.Helper()
 	client, err := holdfast.New(memory.NewStore().Locker())
 	if err != nil {
@@ -31,15 +30,14 @@ func modelOf(t *testing.T, records ...driver.Record) *topModel {
 			t.Error(err)
 		}
 	})
-	m := newTopModel(t.Context(), client, nil)
-	m.backend, m.mayBreak = "mem:", true
+	m := New(t.Context(), client, nil, Options{Backend: "mem:", MayBreak: true})
 	now := time.Now()
 	m.Update(&lockview.Snapshot{Number: 1, At: now, Records: records, Overdue: now.Add(time.Hour)})
 	return m
 }
 
 // press sends keys, as they are named by the program's library.
-func press(m *topModel, keys ...string) {
+func press(m *Model, keys ...string) {
 	for _, key := range keys {
 		msg := tea.KeyPressMsg{Code: []rune(key)[0], Text: key}
 		switch key {
@@ -53,7 +51,7 @@ func press(m *topModel, keys ...string) {
 }
 
 // shown returns the lines of the screen, without styles.
-func shown(m *topModel) []string { return strings.Split(ansi.Strip(m.View().Content), "\n") }
+func shown(m *Model) []string { return strings.Split(ansi.Strip(m.View().Content), "\n") }
 
 // samples are records of each state, with names and owners that are hard to show.
 func samples() []driver.Record {
@@ -82,7 +80,7 @@ func TestTopFitsEveryWindow(t *testing.T) {
 			for _, height := range []int{1, 2, 3, 4, 5, 6, 9, 10, 24, 50} {
 				m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 				for _, key := range []string{"", "j", "G", "k"} {
-					if key != "" && len(keys) < 2 && m.mode != topBreak {
+					if key != "" && len(keys) < 2 && m.mode != inBreak {
 						press(m, key)
 					}
 					lines := shown(m)
@@ -135,7 +133,7 @@ func TestTopTellsStatesApartAndNoSecret(t *testing.T) {
 	for i := range records {
 		press(m, "enter")
 		if i == 0 {
-			m.Update(topPast{name: m.name, tenures: tenures})
+			m.Update(pastMsg{name: m.name, tenures: tenures})
 		}
 		lines = append(lines, shown(m)...)
 		press(m, "b")
@@ -153,16 +151,16 @@ func TestTopTellsStatesApartAndNoSecret(t *testing.T) {
 func TestTopReadsPastHolders(t *testing.T) {
 	m := modelOf(t, samples()...)
 	m.Update(tea.WindowSizeMsg{Width: 200, Height: 50})
-	m.openText(topDetail)
+	m.openText(inDetail)
 	if m.readPast() == nil || m.readPast() != nil {
 		t.Fatal("opening a lock leads to no request, or to two at a time")
 	}
 	a := m.snapshot.Records[0]
-	m.Update(topPast{name: a.Name, err: context.DeadlineExceeded})
+	m.Update(pastMsg{name: a.Name, err: context.DeadlineExceeded})
 	if m.readPast() == nil {
 		t.Fatal("no request after one that has failed")
 	}
-	m.Update(topPast{name: a.Name, token: a.Token, state: a.State, tenures: []driver.Tenure{{Owner: "web-0", Token: 6}}})
+	m.Update(pastMsg{name: a.Name, token: a.Token, state: a.State, tenures: []driver.Tenure{{Owner: "web-0", Token: 6}}})
 	if text := strings.Join(shown(m), "\n"); !strings.Contains(text, "web-0 had it, token 6") {
 		t.Errorf("the past holder is not shown:\n%s", text)
 	}
@@ -210,25 +208,99 @@ func TestCellDuration(t *testing.T) {
 	}
 }
 
-// panickingTop is the name under which the test binary is a table that panics at the key P.
-const panickingTop = "holdfast-top-panic"
-
-type panickingModel struct{ *topModel }
-
-func (p panickingModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	if key, ok := msg.(tea.KeyPressMsg); ok && key.String() == "P" {
-		panic("as the test says")
-	}
-	_, cmd := p.topModel.Update(msg)
-	return p, cmd
+// breaking is a Locker whose breaks are recorded.
+type breaking struct {
+	holdfast.Locker
+	broken []driver.BreakTarget
 }
 
-func runPanickingTop() {
-	client, err := holdfast.Open(context.Background(), os.Getenv(envBackend))
-	if err != nil {
-		panic(err)
+func (l *breaking) Capabilities() driver.Capabilities {
+	can := l.Locker.Capabilities()
+	can.Breaker = l
+	return can
+}
+
+func (l *breaking) Break(_ context.Context, _ string, target driver.BreakTarget) error {
+	l.broken = append(l.broken, target)
+	return nil
+}
+
+func (l *breaking) BreakNow(ctx context.Context, name string, target driver.BreakTarget) error {
+	return l.Break(ctx, name, target)
+}
+
+// What the table shows of a lease that never ends: that, and how the lock becomes free. Its holder, whose token is unknown, can be broken.
+func TestTopShowsEndlessLeases(t *testing.T) {
+	m := modelOf(t, driver.Record{Name: "job", State: driver.StateHeld, Endless: true})
+	m.Update(tea.WindowSizeMsg{Width: 200, Height: 40})
+	table := strings.Join(shown(m), "\n")
+	press(m, "enter")
+	detail := strings.Join(shown(m), "\n")
+	press(m, "b")
+	question := strings.Join(shown(m), "\n")
+	for what, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"table":    {table, []string{" never "}},
+		"detail":   {detail, []string{"This lease never ends", "holdfast break job --unknown"}},
+		"question": {question, []string{"its lease never ends", "FREE AT ONCE"}},
+	} {
+		for _, want := range c.want {
+			if !strings.Contains(c.text, want) {
+				t.Errorf("%s does not have %q:\n%s", what, want, c.text)
+			}
+		}
 	}
-	source := lockview.NewSource(client, "", minEvery)
-	source.Enter()
-	os.Exit(exitcode.Of(runScreen(context.Background(), panickingModel{newTopModel(context.Background(), client, source)})))
+	l := &breaking{Locker: memory.New()}
+	client, err := holdfast.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.client = client
+	if said := m.breakAsked()(); !slices.Equal(l.broken, []driver.BreakTarget{driver.BreakUnknown()}) {
+		t.Errorf("the table broke %v: %v", l.broken, said)
+	}
+	if err := client.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// shared is the record of a lock that so many holders share. The first is broken.
+func shared(n int) driver.Record {
+	r := driver.Record{Name: "cache", State: driver.StateHeld, Owner: "gone", Token: 99, TTL: 30 * time.Second, Remaining: 28 * time.Second,
+		RemainingKnown: true}
+	for i := range n {
+		r.Holders = append(r.Holders, driver.Holder{Owner: fmt.Sprintf("web-%d", i+1), Token: uint64(i + 1), TTL: 30 * time.Second,
+			Remaining: 28 * time.Second, RemainingKnown: true, Broken: i == 0})
+	}
+	return r
+}
+
+// The table shows one of those who share a lock and how many others there are, all of them with its details, and breaks
+// only if there is one.
+func TestTopShowsSharedLocks(t *testing.T) {
+	m := modelOf(t, shared(3))
+	m.width, m.height = 120, 30
+	if text := strings.Join(shown(m), "\n"); !strings.Contains(text, "web-3 and 2 more") {
+		t.Errorf("the table:\n%s", text)
+	}
+	press(m, "b")
+	if text := strings.Join(shown(m), "\n"); m.mode == inBreak || !strings.Contains(text, "holdfast break cache --token N") {
+		t.Errorf("a break of several:\n%s", text)
+	}
+	press(m, "enter")
+	text := strings.Join(shown(m), "\n")
+	for _, want := range []string{"shared by   3", "web-1, token 1, 28s left, broken", "web-3, token 3"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	m = modelOf(t, shared(2))
+	m.snapshot.Records[0].Holders = m.snapshot.Records[0].Holders[1:]
+	m.width, m.height = 80, 24
+	press(m, "b")
+	if text := strings.Join(shown(m), "\n"); m.mode != inBreak || m.asked.Token != 2 || !strings.Contains(text, `"web-2" (token 2`) {
+		t.Errorf("a break of one:\n%s", text)
+	}
 }

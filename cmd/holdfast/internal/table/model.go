@@ -1,4 +1,5 @@
-package main
+// Package table shows locks in a terminal, live: the table of "holdfast top".
+package table
 
 import (
 	"context"
@@ -17,19 +18,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
-// topMode is what the screen shows, and what the keys mean.
-type topMode int
+// mode is what the screen shows, and what the keys mean.
+type mode int
 
 const (
-	topTable  topMode = iota
-	topFilter         // the table, while the filter is typed
-	topDetail         // one lock
-	topKeys           // the keys
-	topBreak          // the question whether to break a lock
+	inTable  mode = iota
+	inFilter      // the table, while the filter is typed
+	inDetail      // one lock
+	inKeys        // the keys
+	inBreak       // the question whether to break a lock
 )
 
-// topModel is the state of "holdfast top". Only its program uses it, one call at a time.
-type topModel struct {
+// Model is the state of the table. Only its program uses it, one call at a time.
+type Model struct {
 	ctx      context.Context
 	client   *holdfast.Client
 	source   *lockview.Source
@@ -39,7 +40,7 @@ type topModel struct {
 	missing  string // part of the backend, as missingStore returned it at the start
 	queues   bool   // the backend has queues of waiters
 	history  bool   // the backend keeps past holders
-	style    topStyle
+	style    style
 
 	width, height int
 	snapshot      *lockview.Snapshot // nil before the first one
@@ -47,15 +48,15 @@ type topModel struct {
 	selection     lockview.Selection
 	rows          []*driver.Record // of the snapshot, selected and sorted
 	counts        map[string]int
-	widest        topWidths // of the rows
+	widest        widths // of the rows
 
-	mode        topMode
-	back        topMode // the mode to return to
+	mode        mode
+	back        mode    // the mode to return to
 	cursor, top int     // rows: the selected one, and the first on the screen
 	name        string  // of the selected row, so that it stays selected when the rows move
 	scroll      int     // the first line of a text on the screen
 	typedBefore string  // the filter before it was typed anew
-	past        topPast // of the lock about which all is shown
+	past        pastMsg // of the lock about which all is shown
 	reading     bool    // a request for past is under way
 	asked       driver.Record
 	message     string // for the user, until the next key
@@ -63,14 +64,27 @@ type topModel struct {
 	resumed     int // notices to come that the process was continued, after which the screen is drawn already
 }
 
-func newTopModel(ctx context.Context, client *holdfast.Client, source *lockview.Source) *topModel {
-	return &topModel{ctx: ctx, client: client, source: source, queues: client.Capabilities().Queue != nil, history: client.Info().History > 0,
-		style:     newTopStyle(),
+// Options say what the table shows, and what its user may do.
+type Options struct {
+	Backend  string // for the heading
+	Prefix   string // of the names of the locks that the source lists
+	MayBreak bool   // the user may break locks
+	Missing  string // the part of the backend that does not exist, so that there are no locks; or ""
+}
+
+// New makes a table. It reads from the source until ctx ends.
+func New(ctx context.Context, client *holdfast.Client, source *lockview.Source, o Options) *Model {
+	return &Model{ctx: ctx, client: client, source: source, backend: o.Backend, prefix: o.Prefix, mayBreak: o.MayBreak, missing: o.Missing,
+		queues: client.Capabilities().Queue != nil, history: client.Info().History > 0,
+		style:     newStyle(),
 		selection: lockview.Selection{Sort: "name"}}
 }
 
+// Interrupted reports whether the user has ended the table by Ctrl-C.
+func (m *Model) Interrupted() bool { return m.interrupted }
+
 // Update is called by the program for each message.
-func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
@@ -79,15 +93,15 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.counts = msg.Count()
 		m.refresh()
 		return m, tea.Batch(m.nextSnapshot, m.readPast())
-	case topTick:
+	case tickMsg:
 		return m, tick()
-	case topContinued:
+	case continuedMsg:
 		if m.resumed > 0 {
 			m.resumed--
 			return m, nil
 		}
 		return m, withoutScreen(func() {}) // the shell has used the terminal
-	case topPast:
+	case pastMsg:
 		m.reading = false
 		if msg.err == nil {
 			m.past = msg
@@ -95,10 +109,10 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		if msg.name != m.name { // the user has gone on to another lock
 			return m, m.readPast()
 		}
-	case topBroke:
+	case brokeMsg:
 		m.message = string(msg)
 	case tea.PasteMsg:
-		if m.mode == topFilter {
+		if m.mode == inFilter {
 			m.typeFilter(m.selection.Text + printable(msg.Content))
 		}
 	case tea.KeyPressMsg:
@@ -108,7 +122,7 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // refresh selects and sorts the rows anew. The selected lock stays selected.
-func (m *topModel) refresh() {
+func (m *Model) refresh() {
 	if m.snapshot == nil {
 		return
 	}
@@ -121,7 +135,7 @@ func (m *topModel) refresh() {
 }
 
 // move moves the cursor, within the rows.
-func (m *topModel) move(by int) {
+func (m *Model) move(by int) {
 	m.cursor = max(0, min(m.cursor+by, len(m.rows)-1))
 	if m.cursor < len(m.rows) {
 		m.name = m.rows[m.cursor].Name
@@ -129,8 +143,8 @@ func (m *topModel) move(by int) {
 }
 
 // selected returns the selected lock, with the time left as it is now.
-func (m *topModel) selected() (driver.Record, bool) {
-	if m.mode == topDetail {
+func (m *Model) selected() (driver.Record, bool) {
+	if m.mode == inDetail {
 		if at, ok := slices.BinarySearchFunc(m.snapshot.Records, m.name, func(r driver.Record, name string) int {
 			return strings.Compare(r.Name, name)
 		}); ok {
@@ -146,7 +160,7 @@ func (m *topModel) selected() (driver.Record, bool) {
 
 // now returns a record with the time left as it is now. While the backend does not answer it stays
 // as it was read.
-func (m *topModel) now(r *driver.Record) driver.Record {
+func (m *Model) now(r *driver.Record) driver.Record {
 	out := *r
 	if !m.disconnected() {
 		out.Remaining = max(0, r.Remaining-time.Since(m.snapshot.At))
@@ -155,12 +169,12 @@ func (m *topModel) now(r *driver.Record) driver.Record {
 }
 
 // disconnected reports whether the backend does not answer.
-func (m *topModel) disconnected() bool {
+func (m *Model) disconnected() bool {
 	return m.snapshot != nil && (m.snapshot.Err != nil || time.Now().After(m.snapshot.Overdue))
 }
 
 // key handles a key.
-func (m *topModel) key(msg tea.KeyPressMsg) tea.Cmd {
+func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 	m.message = ""
 	switch key := msg.String(); {
 	case key == "ctrl+c":
@@ -174,16 +188,16 @@ func (m *topModel) key(msg tea.KeyPressMsg) tea.Cmd {
 		})
 	case key == "ctrl+l":
 		return tea.ClearScreen
-	case m.mode == topFilter:
+	case m.mode == inFilter:
 		m.keyInFilter(key, msg.Text)
-	case m.mode == topBreak:
+	case m.mode == inBreak:
 		m.mode = m.back
 		if key == "y" || key == "Y" {
 			m.message = "breaking " + format.Text(m.asked.Name) + " …"
 			return m.breakAsked()
 		}
 		m.message = format.Text(m.asked.Name) + " was not broken"
-	case m.mode == topTable:
+	case m.mode == inTable:
 		return m.keyInTable(key)
 	default:
 		m.keyInText(key)
@@ -191,14 +205,14 @@ func (m *topModel) key(msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// topSorts are the orders by their keys. The first is the direction that the key begins with.
-var topSorts = map[string]lockview.Selection{
+// sorts are the orders by their keys. The first is the direction that the key begins with.
+var sorts = map[string]lockview.Selection{
 	"n": {Sort: "name"}, "s": {Sort: "state"}, "o": {Sort: "owner"}, "l": {Sort: "left"},
 	"w": {Sort: "waiters", Desc: true}, "r": {Sort: "renewed", Desc: true},
 }
 
-func (m *topModel) keyInTable(key string) tea.Cmd {
-	if order, ok := topSorts[key]; ok {
+func (m *Model) keyInTable(key string) tea.Cmd {
+	if order, ok := sorts[key]; ok {
 		if m.selection.Sort == order.Sort {
 			order.Desc = !m.selection.Desc
 		}
@@ -223,7 +237,7 @@ func (m *topModel) keyInTable(key string) tea.Cmd {
 	case "end", "G":
 		m.move(len(m.rows))
 	case "/":
-		m.mode, m.typedBefore = topFilter, m.selection.Text
+		m.mode, m.typedBefore = inFilter, m.selection.Text
 	case "tab":
 		at := slices.Index(lockview.States, m.selection.State) + 1 // -1 + 1 for all states
 		m.selection.State = append(lockview.States, "")[at]
@@ -233,29 +247,29 @@ func (m *topModel) keyInTable(key string) tea.Cmd {
 		m.refresh()
 	case "enter":
 		if _, ok := m.selected(); ok {
-			m.openText(topDetail)
+			m.openText(inDetail)
 			return m.readPast()
 		}
 	case "b":
 		m.askToBreak()
 	case "?", "h", "f1":
-		m.openText(topKeys)
+		m.openText(inKeys)
 	}
 	return nil
 }
 
 // openText shows a text in place of the table.
-func (m *topModel) openText(mode topMode) {
+func (m *Model) openText(mode mode) {
 	m.back, m.mode, m.scroll = m.mode, mode, 0
 }
 
 // keyInText handles a key while a text is shown.
-func (m *topModel) keyInText(key string) {
+func (m *Model) keyInText(key string) {
 	page := max(1, m.height-2)
 	switch key {
 	case "q", "esc", "enter", "backspace", "left":
-		if m.mode == topDetail {
-			m.back = topTable
+		if m.mode == inDetail {
+			m.back = inTable
 		}
 		m.mode = m.back
 	case "up", "k":
@@ -269,18 +283,18 @@ func (m *topModel) keyInText(key string) {
 	case "home", "g":
 		m.scroll = 0
 	case "?", "h", "f1":
-		if m.mode == topDetail {
-			m.openText(topKeys)
+		if m.mode == inDetail {
+			m.openText(inKeys)
 		}
 	case "b":
-		if m.mode == topDetail {
+		if m.mode == inDetail {
 			m.askToBreak()
 		}
 	}
 	m.scroll = max(0, m.scroll) // textLines bounds it above
 }
 
-func (m *topModel) askToBreak() {
+func (m *Model) askToBreak() {
 	r, ok := m.selected()
 	if !ok {
 		return
@@ -289,18 +303,18 @@ func (m *topModel) askToBreak() {
 		if m.asked = r; len(r.Holders) == 1 {
 			m.asked = describe.OfHolder(r, r.Holders[0])
 		}
-		m.openText(topBreak)
+		m.openText(inBreak)
 	}
 }
 
-func (m *topModel) keyInFilter(key, text string) {
+func (m *Model) keyInFilter(key, text string) {
 	typed := m.selection.Text
 	switch key {
 	case "enter", "down", "up":
-		m.mode = topTable
+		m.mode = inTable
 		return
 	case "esc":
-		m.mode, typed = topTable, m.typedBefore
+		m.mode, typed = inTable, m.typedBefore
 	case "backspace", "ctrl+h":
 		if runes := []rune(typed); len(runes) > 0 {
 			typed = string(runes[:len(runes)-1])
@@ -315,7 +329,7 @@ func (m *topModel) keyInFilter(key, text string) {
 	m.typeFilter(typed)
 }
 
-func (m *topModel) typeFilter(text string) {
+func (m *Model) typeFilter(text string) {
 	m.selection.Text = text
 	m.refresh()
 }

@@ -1,4 +1,4 @@
-package main
+package table
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// topKeysText explains the keys.
-const topKeysText = `Keys
+// keysText explains the keys.
+const keysText = `Keys
 
   up, down, j, k      select a lock (home, end, pgup, pgdn, space too)
   enter               show all about the selected lock
@@ -35,7 +35,7 @@ Columns
   ?       not known`
 
 // detail is all about the selected lock.
-func (m *topModel) detail() string {
+func (m *Model) detail() string {
 	r, _ := m.selected()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n\n", format.Text(r.Name), describe.State(r))
@@ -61,13 +61,13 @@ func (m *topModel) detail() string {
 }
 
 // question asks whether to break a lock.
-func (m *topModel) question() string {
+func (m *Model) question() string {
 	return fmt.Sprintf("Break %s?\n\nIt is held by %s.\n\n%s",
 		format.Text(m.asked.Name), describe.Holder(m.asked), describe.BreakEffect(m.asked, false))
 }
 
 // text draws a part of a text that fits the screen. Long lines are wrapped.
-func (m *topModel) text(text string, height int) []string {
+func (m *Model) text(text string, height int) []string {
 	if height < 1 {
 		return nil
 	}
@@ -81,23 +81,23 @@ func (m *topModel) text(text string, height int) []string {
 }
 
 // foot is the last line: a message, the filter while it is typed, a question, or the keys.
-func (m *topModel) foot() string {
+func (m *Model) foot() string {
 	switch {
-	case m.mode == topBreak:
+	case m.mode == inBreak:
 		return m.style.alarm.Render(m.cut("Break it?  y: yes   any other key: no", m.width))
-	case m.mode == topFilter:
+	case m.mode == inFilter:
 		return ansi.TruncateLeft(m.filterPrompt(), max(0, ansi.StringWidth(m.filterPrompt())-m.width+1), "")
 	case m.message != "":
 		return m.style.title.Render(m.cut(m.message, m.width))
 	}
 	keys := []string{"q back", "up/down scroll", "b break", "? keys"}
 	switch {
-	case m.mode == topTable:
+	case m.mode == inTable:
 		keys = []string{"q quit", "? keys", "enter detail", "/ filter", "nsolwr sort", "tab state", "b break"}
 		if !m.mayBreak {
 			keys = keys[:len(keys)-1]
 		}
-	case m.mode == topKeys:
+	case m.mode == inKeys:
 		keys = keys[:2]
 	case !m.mayBreak:
 		keys = []string{keys[0], keys[1], keys[3]}
@@ -111,4 +111,4 @@ func (m *topModel) foot() string {
 	return m.style.faint.Render(strings.TrimRight(line, " "))
 }
 
-func (m *topModel) filterPrompt() string { return "filter: " + m.selection.Text }
+func (m *Model) filterPrompt() string { return "filter: " + m.selection.Text }
