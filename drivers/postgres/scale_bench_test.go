@@ -313,7 +313,7 @@ func BenchmarkTakeover(b *testing.B) {
 }
 
 // BenchmarkBloat renews a thousand leases in batches again and again, with autovacuum as it comes, and compares the size of
-// the table and its indexes after a tenth of the renewals with that at the end.
+// the table and its indexes after a tenth and after half of the renewals with that at the end.
 func BenchmarkBloat(b *testing.B) {
 	at := bigServer(b) // its own: other tests would end a shared one
 	l, watch := open(b, at), client(b, at)
@@ -326,8 +326,9 @@ func BenchmarkBloat(b *testing.B) {
 	}
 	for b.Loop() {
 		first, began := size(), time.Now()
-		tenth := first
-		for done := 0; done < *benchRenewals; done += len(leases) {
+		rounds := *benchRenewals / len(leases)
+		at := map[int]string{rounds / 10: "after-a-tenth-KiB", rounds / 2: "after-half-KiB", rounds: "at-the-end-KiB"}
+		for done := 1; done <= rounds; done++ {
 			var wg sync.WaitGroup
 			for half := range slices.Chunk(leases, batchSize) {
 				wg.Go(func() {
@@ -340,15 +341,13 @@ func BenchmarkBloat(b *testing.B) {
 			if b.Failed() {
 				return
 			}
-			if done == *benchRenewals/10/len(leases)*len(leases) {
-				tenth = size()
+			if when := at[done]; when != "" {
+				b.ReportMetric(size(), when)
 			}
 		}
 		b.ReportMetric(0, "ns/op")
 		b.ReportMetric(float64(*benchRenewals)/time.Since(began).Seconds(), "renewals/s")
 		b.ReportMetric(first, "first-KiB")
-		b.ReportMetric(tenth, "after-a-tenth-KiB")
-		b.ReportMetric(size(), "at-the-end-KiB")
 		time.Sleep(2 * time.Second) // the statistics arrive
 		b.ReportMetric(scan[float64](b, watch, `
 			SELECT n_tup_hot_upd::float8 / n_tup_upd FROM pg_stat_user_tables WHERE relname = 'holdfast_locks'`), "HOT-share")
