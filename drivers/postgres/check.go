@@ -22,7 +22,6 @@ const (
 	subjectTable      = "table"
 	subjectRights     = "rights"
 	subjectRows       = "row-level security"
-	subjectWrite      = "write"
 	subjectClock      = "clock"
 	subjectWaking     = "notifications"
 )
@@ -36,11 +35,11 @@ type checkup struct {
 	offset time.Duration // of the server's clock to that of this process, at the beginning
 }
 
-// Check implements [driver.Checker]. It reads, sends an update that matches no row, and a notification to itself.
+// Check implements [driver.Checker]. It reads, and sends a notification to itself.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	c := &checkup{l: l, report: report}
 	return driverutil.CheckSteps(ctx, backend, l.isClosed,
-		c.server, c.primary, c.durability, c.standbys, c.examineTable, c.write, c.clock, c.waking)
+		c.server, c.primary, c.durability, c.standbys, c.examineTable, c.clock, c.waking)
 }
 
 func (c *checkup) ok(subject, format string, args ...any) {
@@ -225,17 +224,6 @@ func (c *checkup) examineTable(ctx context.Context) bool {
 		c.ok(subjectRows, "no policy hides rows from this user")
 	}
 	return s.missing == ""
-}
-
-// write sends an update that matches no row.
-func (c *checkup) write(ctx context.Context) bool {
-	if c.read(ctx, subjectWrite, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `UPDATE `+c.table+` SET renewals = renewals WHERE false`)
-		return err
-	}) {
-		c.ok(subjectWrite, "the server accepts updates of the table")
-	}
-	return true
 }
 
 // clockOffset is how far the server's clock is ahead of this process's elapsed time.
