@@ -29,6 +29,8 @@ func (w *world) stepsOf(f Fault) []step {
 	switch f.Kind {
 	case Cut:
 		return []step{{f.At, ofProcess(func(p *process) { p.cut(end, f.Refuses) })}, {end, ofProcess((*process).wakeAll)}}
+	case Deny:
+		return []step{{f.At, ofProcess(func(p *process) { p.deniedUntil = max(p.deniedUntil, end) })}}
 	case Slow:
 		return []step{{f.At, ofProcess(func(p *process) { p.slowUntil, p.slow = end, f.Amount })}}
 	case Lossy:

@@ -117,7 +117,7 @@ func (l *link) perform(ctx context.Context, op, name string, id driver.LeaseID, 
 	f := p.drawFate()
 	p.count(op, name, id)
 	w.mu.Unlock()
-	a := l.travel(ctx, op, name, id, f, decide)
+	a := l.travel(ctx, op, name, id, f, p.unlessDenied(op, decide))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.closed && !driver.OutcomeKnown(a.err) {

@@ -38,7 +38,7 @@ func (p *process) count(op, name string, id driver.LeaseID) {
 // noteAnswer counts failed requests for a lock. Each caller leaves the backend alone for at least
 // three quarters of a hundredth of its TTL, and longer after each further failure. mu is held.
 func (p *process) noteAnswer(op, name string, err error) {
-	if (op == "acquire" || op == "hand over") && !driver.OutcomeKnown(err) {
+	if (op == "acquire" || op == "hand over") && (!driver.OutcomeKnown(err) || driver.Lasting(err)) {
 		const second, callers = int(time.Second / time.Millisecond), 12
 		p.limit(rateKey{op: "failed acquire", name: name}, second/(int(p.plan.TTL/time.Millisecond)/100*3/4)+callers)
 	}

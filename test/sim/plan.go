@@ -216,6 +216,7 @@ func Draw(seed uint64) Plan {
 	p.drawFaults(d)
 	if !crowd {
 		p.drawModes(newDice(seed, 7))
+		p.drawDenials(newDice(seed, 8))
 	}
 	return p
 }

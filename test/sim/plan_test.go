@@ -51,7 +51,7 @@ func TestDraw(t *testing.T) {
 	for _, kind := range []string{
 		sim.Cut, sim.Slow, sim.Lossy, sim.Crash, sim.Pause, sim.Stop, sim.Deaf, sim.Babble, sim.FailOver, sim.Lag, sim.StepClock,
 		sim.Break, sim.BreakNow, sim.Delete, sim.Locks, sim.Leads, sim.Ticks, sim.Leases, sim.Shares,
-		sim.Reads, sim.Many,
+		sim.Reads, sim.Many, sim.Deny,
 	} {
 		if !kinds[kind] {
 			t.Errorf("%q does not occur", kind)

@@ -41,6 +41,7 @@ type process struct {
 	cutFrom     time.Duration
 	cutUntil    time.Duration
 	cutRefuses  bool
+	deniedUntil time.Duration
 	slowUntil   time.Duration
 	slow        time.Duration
 	lossyUntil  time.Duration

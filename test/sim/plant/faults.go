@@ -67,6 +67,10 @@ var faults = []fault{
 		"	case errors.Is(err, driver.ErrLost):", "	case errors.Is(err, driver.ErrLost) || err != nil:",
 	},
 	{
+		"a renewal that is denied is a loss", "4", renewer,
+		"	case errors.Is(err, driver.ErrLost):", "	case errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrDenied):",
+	},
+	{
 		"a request in doubt is not cleaned up", "5", outcome,
 		"	actions = append(actions, Action{Kind: CleanUp, Slot: slot, At: s.inDoubt.Until, ID: s.id})\n", "",
 	},
