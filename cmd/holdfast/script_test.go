@@ -57,7 +57,8 @@ func unignoreSignals() {
 // gorace configures the race detector not to sleep for a second at the end of each process.
 const gorace = "atexit_sleep_ms=0"
 
-func runScripts(t *testing.T, dir, backend string) {
+// runScripts runs the scripts of a folder, with more variables if they are given as NAME=VALUE.
+func runScripts(t *testing.T, dir, backend string, variables ...string) {
 	t.Helper()
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -69,6 +70,7 @@ func runScripts(t *testing.T, dir, backend string) {
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_STATE_HOME", "")
 			env.Setenv("HOLDFAST_BACKEND", strings.ReplaceAll(backend, "$WORK", env.WorkDir))
+			env.Vars = append(env.Vars, variables...)
 			env.Values["jobs"] = map[string]*job{}
 			return nil
 		},
