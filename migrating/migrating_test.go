@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,10 +42,11 @@ func TestConformance(t *testing.T) {
 			ahead, clock := locktest.NewClock(), locktest.NewClock()
 			old, store := memory.NewStore(memory.WithClock(ahead.Now)), memory.NewStore(memory.WithClock(clock.Now))
 			var late, lateOld lockertest.LateReleases
+			var rights denials
 			lockertest.Run(t, lockertest.Config{
 				New: func(t *testing.T) driver.Locker {
 					t.Helper()
-					l := newLocker(t, late.Locker(part(store)), migrating.FromLocker(lateOld.Locker(part(old))))
+					l := newLocker(t, late.Locker(rights.locker(part(store))), migrating.FromLocker(lateOld.Locker(rights.locker(part(old)))))
 					t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 					return l
 				},
@@ -57,10 +59,29 @@ func TestConformance(t *testing.T) {
 					store.Remove(name)
 					return nil
 				},
-				Without: []string{"Damage", "Deny", "FailOver", "Stall"}, // no server fails, and none refuses
+				Deny:    rights.deny,                             // of both locks: no clause is about half a lock
+				Without: []string{"Damage", "FailOver", "Stall"}, // no server fails
 			})
 		})
 	}
+}
+
+// denials make the Lockers that they wrap deny every call.
+type denials struct{ on atomic.Bool }
+
+func (d *denials) locker(l driver.Locker) driver.Locker {
+	return driver.Intercept(l, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+		if !d.on.Load() {
+			return next(ctx, call)
+		}
+		refusal := driver.Denied(errors.New("no right"))
+		return driver.Answer{Err: &driver.OpError{Op: "call", Backend: "memory", Name: call.Concerned().Name, Err: refusal}}
+	})
+}
+
+func (d *denials) deny(context.Context, string) (allow func(), err error) {
+	d.on.Store(true)
+	return func() { d.on.Store(false) }, nil
 }
 
 // plain is a Locker without capabilities but those of reading.
