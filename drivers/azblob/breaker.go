@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"context"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
@@ -31,7 +32,8 @@ func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakT
 func (l *Locker) breakLease(ctx context.Context, name string, target driver.BreakTarget, period *int32) error {
 	return l.do(ctx, op{verb: "break", name: name, invalid: driver.ValidateBreak(name, target, limits)}, func(ctx context.Context) error {
 		b := l.lockBlob(name, "")
-		holder, known := "", false // of the round before; known: the record was the holder's, or there was no holder
+		holder, known := "", false // of the round before; known: the record was the holder's
+		expired := false           // in the round before
 		for round := range maxRounds {
 			p, err := b.blob.BlobClient().GetProperties(l.withRetries(ctx, 0), nil)
 			if hasCode(err, codesGone...) {
@@ -48,13 +50,27 @@ func (l *Locker) breakLease(ctx context.Context, name string, target driver.Brea
 			if affects, err := seen.CheckTarget(target); !affects || err != nil {
 				return err
 			}
+			if expired && seen.Token == 0 {
+				return nil // its next holder
+			}
+			// Promise 6: a grant leaves the ETag as it is, so a request to break a lock without a holder would break one that comes now.
+			if expired = p.LeaseState != nil && *p.LeaseState == lease.StateTypeExpired; expired {
+				err = l.takeAway(ctx, name)
+				if hasCode(err, codesGone...) {
+					return nil
+				}
+				if hasCode(err, bloberror.LeaseAlreadyPresent, bloberror.LeaseIsBreakingAndCannotBeAcquired) {
+					continue // its holder has renewed it, or there is another
+				}
+				return err
+			}
 			if seen.State == driver.StateFree || seen.Broken && period == nil {
-				return nil // Promise 6: a grant leaves the ETag as it is, so a request would break a holder that comes now
+				return nil
 			}
 			if anybody := target == driver.BreakAnybody(); anybody && round > 0 && known && r.id != holder {
 				return nil // the holder at the time of the call has gone
 			}
-			holder, known = r.id, seen.State == driver.StateFree || seen.Token != 0
+			holder, known = r.id, seen.Token != 0
 			// Promise 6: a late or repeated request must not break the lease of the next holder. The
 			// ETag refuses it once that holder has written its record, and it is sent only once.
 			unchanged := &blob.ModifiedAccessConditions{IfMatch: p.ETag}
@@ -68,4 +84,19 @@ func (l *Locker) breakLease(ctx context.Context, name string, target driver.Brea
 		}
 		return errChanging
 	})
+}
+
+// takeAway ends a lease that has expired, and that its holder could still renew: it takes the lease, if nobody has it, and releases it.
+func (l *Locker) takeAway(ctx context.Context, name string) error {
+	mine, err := lease.NewBlobClient(l.lockBlob(name, "").blob, nil) // with an ID of its own
+	if err != nil {
+		return err
+	}
+	if _, err := mine.AcquireLease(l.retryIfRefused(ctx), int32(limits.MinTTL/time.Second), nil); err != nil {
+		return err
+	}
+	if _, err = mine.ReleaseLease(l.withRetries(ctx, 0), nil); hasCode(err, codesLost...) {
+		return nil
+	}
+	return err
 }

@@ -106,6 +106,55 @@ func TestBreakOfAFreeLockBreaksNobody(t *testing.T) {
 	}
 }
 
+// An expired lease, which its holder could renew, is taken and released. So nobody is broken who takes it, or has just done so.
+func TestBreakOfAnExpiredLease(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
+	other := store.locker()
+	expired := func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		resp, err := base.RoundTrip(r)
+		if err == nil {
+			resp.Header.Set("x-ms-lease-state", "expired")
+		}
+		return resp, err
+	}
+	last := acquire(t, other, request("n"))
+	for _, target := range []driver.BreakTarget{driver.BreakToken(last.Token), driver.BreakAnybody()} {
+		release(t, other, last)
+		w.take()
+		w.next(reqRead, expired)
+		if err := l.Break(bounded(t), "n", target); err != nil || w.count(reqAcquire) != 1 || w.count(reqRelease) != 1 || w.count(reqBreak) != 0 {
+			t.Errorf("%v: error %v, requests %v", target, err, w.take())
+		}
+		renewed := acquire(t, other, request("n")) // nobody has it
+		w.take()
+		w.next(reqRead, expired)
+		target = driver.BreakAnybody()
+		if err := l.Break(bounded(t), "n", target); err != nil || w.count(reqBreak) != 1 { // the lease that was seen, renewed
+			t.Errorf("renewed meanwhile: error %v, requests %v", err, w.take())
+		}
+		if _, err := other.Renew(bounded(t), renewed); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("a renewal after the break: %v", err)
+		}
+		release(t, other, renewed)
+
+		next := request("n")
+		w.take()
+		w.next(reqRead, expired)
+		w.next(reqAcquire, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+			if err := other.takeLease(bounded(t), other.lockBlob("n", next.ID.Reveal()), next.TTL); err != nil {
+				t.Error(err)
+			}
+			return base.RoundTrip(r)
+		})
+		if err := l.Break(bounded(t), "n", target); err != nil || w.count(reqBreak) != 0 {
+			t.Errorf("taken meanwhile: error %v, requests %v", err, w.take())
+		}
+		last = acquire(t, other, next)
+	}
+}
+
 // A lease that is broken already runs out by itself. A second request could come after its end, when somebody else has it.
 func TestSecondBreakBreaksNobody(t *testing.T) {
 	t.Parallel()

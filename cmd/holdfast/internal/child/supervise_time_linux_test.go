@@ -36,7 +36,8 @@ func superviseVirtually(t *testing.T, command *Child, hold Lease, out func([]byt
 	t.Cleanup(func() { _ = orders.Close() })
 	c := &Child{pid: command.pid, probe: command.probe, stateChanged: make(chan os.Signal), stopEvents: make(chan os.Signal),
 		guardian: &guardian{process: command.guardian.process, orders: toGuardian, signals: make(chan os.Signal), ended: make(chan struct{})}}
-	s := &supervised{&supervisor{hold: hold, child: c, log: messages.NewLog(writerFunc(out), false, true)}, t, command, orders, make(chan int, 1)}
+	log := messages.NewLog(writerFunc(out), false, true)
+	s := &supervised{&supervisor{hold: hold, child: c, log: log}, t, command, orders, make(chan int, 1)}
 	go func() { s.done <- s.wait() }()
 	return s
 }
