@@ -87,37 +87,6 @@ func TestLateDataWrite(t *testing.T) {
 	}
 }
 
-// A record of an earlier version of this package has no count of writes.
-func TestDataOfAnEarlierVersion(t *testing.T) {
-	t.Parallel()
-	coll := mongotest.Collection(t)
-	l := newTestLocker(t, coll)
-	ctx := bounded(t)
-	req := request("n", "a")
-	req.Data = []byte("old")
-	lease := acquire(t, l, req)
-	overwrite(t, coll, "n", field(fieldWrites, removeField))
-	data, at, err := l.ReadData(ctx, "n")
-	if string(data) != "old" || at != grantRevision(lease) || err != nil {
-		t.Fatalf("%q, %+v, %v", data, at, err)
-	}
-	if err := l.WriteData(ctx, lease, []byte("one"), at.Next()); !errors.Is(err, driver.ErrConflict) {
-		t.Errorf("got %v, want ErrConflict", err)
-	}
-	for _, text := range []string{"one", "two"} {
-		if err := l.WriteData(ctx, lease, []byte(text), at); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.WriteData(ctx, lease, []byte("late"), at); !errors.Is(err, driver.ErrConflict) {
-			t.Errorf("got %v, want ErrConflict", err)
-		}
-		at = at.Next()
-	}
-	if data, now, err := l.ReadData(ctx, "n"); string(data) != "two" || now != at || err != nil {
-		t.Errorf("%q, %+v, %v", data, now, err)
-	}
-}
-
 // An expired lease that nobody took may be renewed, but writes no data: the lock is free.
 func TestExpiredLeaseWritesNoData(t *testing.T) {
 	t.Parallel()

@@ -13,11 +13,7 @@ import (
 // A grant adds the fields of the lease before it to the array history, as they are, and the reader
 // finds out how that tenure ended. So the server has little to do for it.
 //
-// A release, a break and a BreakNow leave the time, and a grant resets the three times. Versions without
-// histories neither write nor reset them, so locks may pass between them and this one. The tenures of
-// those versions are missing from the history, but for the last one before a grant by this version.
-// After a grant by such a version the times belong to an earlier tenure; ends says how they are
-// recognized.
+// A release, a break and a BreakNow leave the time, and a grant resets the three times.
 const (
 	pastOwner    = "o"
 	pastToken    = "t"
@@ -83,10 +79,8 @@ type tenure struct {
 	end   int64
 }
 
-// ends are the times at which a lease may have ended. Those of an earlier lease may still be there. A
-// release and a BreakNow set expiresAt and then their own time, so a time before expiresAt belongs to an
-// earlier lease. The time of the grant does not decide about them: the clock of the member that granted
-// the lock may be ahead. The time of a break that is before the grant belongs to an earlier lease.
+// ends are the times at which a lease was released, broken and freed. No time of the lease itself decides about
+// them: the clock of the member that granted the lock may be ahead.
 type ends struct{ released, broken, freed time.Time }
 
 // read reads one of the fields. A damaged value counts as absent.
@@ -108,14 +102,13 @@ func (t tenure) describe() driver.Tenure {
 		out.Until, out.End, out.Mode = later(t.until, t.acquired), driver.End(t.end), driver.Shared
 		return out
 	}
-	notBefore := func(at, bound time.Time) bool { return !at.IsZero() && !at.Before(bound) }
-	freed := !t.held && notBefore(t.ends.freed, t.expires)
+	freed := !t.ends.freed.IsZero()
 	switch {
 	case freed:
 		out.End, out.Until = driver.EndFreed, t.ends.freed
-	case !t.held && notBefore(t.ends.released, t.expires):
+	case !t.ends.released.IsZero():
 		out.End, out.Until = driver.EndReleased, t.ends.released
-	case !t.held: // a version without histories has released it
+	case !t.held: // its times are damaged
 		out.Until = t.expires
 	case t.takenBy != "" && t.taken.Before(t.expires):
 		out.End, out.Until = driver.EndHandedOver, t.taken
@@ -125,7 +118,7 @@ func (t tenure) describe() driver.Tenure {
 	default:
 		out.End, out.Until = driver.EndExpired, t.expires
 	}
-	if notBefore(t.ends.broken, t.acquired) && !freed {
+	if !t.ends.broken.IsZero() && !freed {
 		out.End = driver.EndBroken // also if its holder released the lock then
 	}
 	if !out.Until.IsZero() {

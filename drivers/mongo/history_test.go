@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -40,68 +39,6 @@ func mustRelease(t *testing.T, l *Locker, lease driver.Lease) {
 	if err := l.Release(bounded(t), lease); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// earlierVersion does what a version of the driver without histories does.
-type earlierVersion struct {
-	t    *testing.T
-	coll *mongo.Collection
-}
-
-func (e earlierVersion) update(name string, change any) {
-	e.t.Helper()
-	if res, err := e.coll.UpdateOne(bounded(e.t), docOf(fieldName, name), change); err != nil || res.MatchedCount != 1 {
-		e.t.Fatal(res, err)
-	}
-}
-
-func (e earlierVersion) acquire(name, id string) driver.Lease {
-	e.t.Helper()
-	e.update(name, setFields(
-		field(fieldLeaseID, id), field(fieldOwner, "owner of "+id), field(fieldRenewedAt, serverNow), field(fieldAcquiredAt, serverNow),
-		field(fieldExpiresAt, nowPlus(30000)), field(fieldToken, expr("$max", expr("$add", ref(fieldToken), int64(1)),
-			docOf("$toLong", serverNow))),
-		field(fieldTTL, int64(30000)), field(fieldBroken, false), field(fieldWrites, int64(0))))
-	return driver.Lease{Name: name, ID: driver.NewLeaseID(id), TTL: 30 * time.Second}
-}
-
-// release is also what its BreakNow did.
-func (e earlierVersion) release(name string) {
-	e.t.Helper()
-	e.update(name, doc{field("$unset", docOf(fieldLeaseID, "")), field("$currentDate", docOf(fieldExpiresAt, true)),
-		field("$set", docOf(fieldBroken, false))})
-}
-
-// Locks pass between this version and an earlier one in both directions. The last tenure of the
-// earlier one before each grant is in the history, and its end is never one of another tenure.
-func TestHistoryBesideAnEarlierVersion(t *testing.T) {
-	t.Parallel()
-	coll := mongotest.Collection(t)
-	l, earlier := newTestLocker(t, coll), earlierVersion{t, coll}
-
-	mustRelease(t, l, acquire(t, l, request("n", "a")))
-	time.Sleep(20 * time.Millisecond) // the server's clock may tick every 10 ms
-	earlier.acquire("n", "old")
-	wantPast(t, l, "while an earlier version has the lock", "")
-	earlier.release("n")
-	wantPast(t, l, "after the release by an earlier version", "old unknown")
-	b := acquire(t, l, request("n", "b"))
-	wantPast(t, l, "with a holder behind that of the earlier version", "old unknown")
-	if err := l.BreakNow(bounded(t), "n", driver.BreakAnybody()); err != nil {
-		t.Fatal(err)
-	}
-	mustRelease(t, l, b)
-	earlier.acquire("n", "old2")
-	earlier.release("n")
-	earlier.acquire("n", "old3")
-	overwrite(t, coll, "n", field(fieldExpiresAt, serverNow))
-	c := acquire(t, l, request("n", "c"))
-	wantPast(t, l, "after a lease of the earlier version expired", "old3 expired, old unknown")
-	earlier.release("n")
-	d := earlier.acquire("n", "old4")
-	mustRelease(t, l, d) // as this version would
-	wantPast(t, l, "after two releases", "old4 released, old3 expired, old unknown")
-	mustRelease(t, l, c)
 }
 
 // The clock of the member that ended a tenure was ahead of that of the next grant. The next tenure's end
@@ -147,26 +84,6 @@ func TestEndBeforeItsGrant(t *testing.T) {
 			t.Errorf("the tenure of %s ended at %v, before it began at %v", one.Owner, one.Until, one.From)
 		}
 	}
-}
-
-// A record from before there were histories is granted, renewed and released.
-func TestRecordWithoutHistory(t *testing.T) {
-	t.Parallel()
-	coll := mongotest.Collection(t)
-	l, earlier := newTestLocker(t, coll), earlierVersion{t, coll}
-	if _, err := coll.InsertOne(bounded(t), doc{field(fieldName, "n"), field(fieldVersion, schemaVersion),
-		field(fieldToken, int64(7))}); err != nil {
-		t.Fatal(err)
-	}
-	lease := earlier.acquire("n", "old")
-	if _, err := l.Renew(bounded(t), lease); err != nil {
-		t.Error(err)
-	}
-	wantPast(t, l, "of a record without one,", "")
-	mustRelease(t, l, lease)
-	wantPast(t, l, "after its release by this version", "old released")
-	acquire(t, l, request("n", "a"))
-	wantPast(t, l, "after a grant", "old released")
 }
 
 // A damaged history is no error, and the next grants replace it.

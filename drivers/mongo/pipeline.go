@@ -247,14 +247,9 @@ func heldBy(l driver.Lease, more ...bson.E) doc {
 	return validRecord(l.Name, append([]bson.E{field(fieldLeaseID, docOf("$eq", l.ID.Reveal()))}, more...)...)
 }
 
-// sameData is the condition that the data have a revision. A record without the field, from
-// before revisions existed, counts as never written.
+// sameData is the condition that the data have a revision.
 func sameData(at driver.DataRevision) bson.E {
-	writes := list{int64(at.Writes)}
-	if at.Writes == 0 {
-		writes = append(writes, nil)
-	}
-	return field("$and", list{docOf(fieldToken, int64(at.Token)), docOf(fieldWrites, docOf("$in", writes))})
+	return field("$and", list{docOf(fieldToken, int64(at.Token)), docOf(fieldWrites, int64(at.Writes))})
 }
 
 // unbroken also matches a document without the field.
