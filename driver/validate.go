@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -131,6 +132,16 @@ func ValidateTTL(ttl time.Duration, l Limits) error {
 		rule += " (" + l.TTLNote + ")"
 	}
 	return Invalid("TTL", FormatDuration(ttl), rule)
+}
+
+// ValidateRenew checks the lease of a renewal. The error is an *[InvalidError].
+func ValidateRenew(lease Lease, l Limits) error {
+	return cmp.Or(ValidateName(lease.Name, l), ValidateTTL(lease.TTL, l))
+}
+
+// ValidateWriteData checks the arguments of [DataStore].WriteData. The error is an *[InvalidError].
+func ValidateWriteData(lease Lease, data []byte, l Limits) error {
+	return cmp.Or(ValidateName(lease.Name, l), ValidateData(data, l))
 }
 
 // ValidateData checks the size of a lock's data against a backend's limits.

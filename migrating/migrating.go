@@ -142,10 +142,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 // lock; the old one does without. The two are renewed at the same
 // time, so that one backend that is slow does not keep the other lock from being renewed.
 func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
-	invalid := driver.ValidateName(lease.Name, l.info.Limits)
-	if invalid == nil {
-		invalid = driver.ValidateTTL(lease.TTL, l.info.Limits)
-	}
+	invalid := driver.ValidateRenew(lease, l.info.Limits)
 	if err := l.check(invalid); err != nil {
 		return driver.Lease{}, opError("renew", lease.Name, err)
 	}

@@ -112,10 +112,7 @@ func (s *state) view(l *Locker, waiter driver.WaiterID) driver.Record {
 
 // Renew implements [driver.Locker].
 func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
-	invalid := driver.ValidateName(lease.Name, l.config.Info.Limits)
-	if invalid == nil {
-		invalid = driver.ValidateTTL(lease.TTL, l.config.Info.Limits)
-	}
+	invalid := driver.ValidateRenew(lease, l.config.Info.Limits)
 	var renewed *state
 	err := l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) (err error) {
 		if lease.Mode == driver.Shared {
@@ -241,10 +238,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 
 // WriteData implements [driver.DataStore]. It refuses a lease that has expired.
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
-	invalid := driver.ValidateName(lease.Name, l.config.Info.Limits)
-	if invalid == nil {
-		invalid = driver.ValidateData(data, l.config.Info.Limits)
-	}
+	invalid := driver.ValidateWriteData(lease, data, l.config.Info.Limits)
 	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, l.recall(lease), func(s *state) (bool, error) {
 			holder := lockrecord.Digest(lease.ID)

@@ -33,10 +33,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 // WriteData implements [driver.DataStore]. The request has the lease ID, so the service itself
 // refuses a holder whose lease has ended.
 func (l *Locker) WriteData(ctx context.Context, held driver.Lease, data []byte, at driver.DataRevision) error {
-	invalid := driver.ValidateName(held.Name, limits)
-	if invalid == nil {
-		invalid = driver.ValidateData(data, limits)
-	}
+	invalid := driver.ValidateWriteData(held, data, limits)
 	return l.do(ctx, op{verb: "write data", name: held.Name, invalid: invalid, size: len(data)}, func(ctx context.Context) error {
 		id, ok := canonicalID(held.ID.Reveal())
 		if !ok {

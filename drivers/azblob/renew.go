@@ -9,10 +9,7 @@ import (
 // Renew implements [driver.Locker]. The service renews a lease for the length for which it was
 // taken, so another TTL has no effect; [Locker.TryAcquire] with the same ID can extend it.
 func (l *Locker) Renew(ctx context.Context, held driver.Lease) (driver.Lease, error) {
-	invalid := driver.ValidateName(held.Name, limits)
-	if invalid == nil {
-		invalid = driver.ValidateTTL(held.TTL, limits)
-	}
+	invalid := driver.ValidateRenew(held, limits)
 	return held, l.do(ctx, op{verb: "renew", name: held.Name, invalid: invalid}, func(ctx context.Context) error {
 		id, ok := canonicalID(held.ID.Reveal())
 		if !ok {

@@ -28,10 +28,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 
 // Renew implements [driver.Locker].
 func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
-	invalid := driver.ValidateName(lease.Name, limits)
-	if invalid == nil {
-		invalid = driver.ValidateTTL(lease.TTL, limits)
-	}
+	invalid := driver.ValidateRenew(lease, limits)
 	return lease, l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
 			if !lock.Renew(lockrecord.Digest(lease.ID), lease.TTL, now) {
@@ -121,10 +118,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) ([]byte, driver.Data
 // WriteData implements [driver.DataStore]. It refuses a lease that has expired.
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
 	data = bytes.Clone(data)
-	invalid := driver.ValidateName(lease.Name, limits)
-	if invalid == nil {
-		invalid = driver.ValidateData(data, limits)
-	}
+	invalid := driver.ValidateWriteData(lease, data, limits)
 	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
 			err := lock.Write(lockrecord.Digest(lease.ID), data, at, now)

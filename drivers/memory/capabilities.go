@@ -112,10 +112,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 
 // WriteData implements [driver.DataStore]. It refuses a lease that has expired.
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
-	invalid := driver.ValidateName(lease.Name, limits)
-	if invalid == nil {
-		invalid = driver.ValidateData(data, limits)
-	}
+	invalid := driver.ValidateWriteData(lease, data, limits)
 	return l.do(ctx, "write data", lease.Name, invalid, func(s *Store) error {
 		return s.lock(lease.Name).Write(lease.ID.Reveal(), data, at, s.moment())
 	})

@@ -39,10 +39,7 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from str
 
 // Renew implements [driver.Locker].
 func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
-	invalid := driver.ValidateName(lease.Name, limits)
-	if invalid == nil {
-		invalid = driver.ValidateTTL(lease.TTL, limits)
-	}
+	invalid := driver.ValidateRenew(lease, limits)
 	return lease, l.do(ctx, "renew", lease.Name, invalid, func(s *Store) error {
 		if !s.lock(lease.Name).Renew(lease.ID.Reveal(), lease.TTL, s.moment()) {
 			return driver.ErrLost

@@ -27,9 +27,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 // one does until it expires.
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
 	o := leaseOp("write data", lease, false)
-	if o.invalid == nil {
-		o.invalid = driver.ValidateData(data, limits)
-	}
+	o.invalid = driver.ValidateWriteData(lease, data, limits)
 	return l.do(ctx, o, func(ctx context.Context) error {
 		// Promise 8: the server's clock decides whether the lease has expired.
 		unexpired := field("$expr", expr("$gt", ref(fieldExpiresAt), serverNow))

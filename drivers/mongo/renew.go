@@ -38,8 +38,8 @@ func renewal(lease driver.Lease) (filter bson.D, change list) {
 
 func leaseOp(verb string, l driver.Lease, renewal bool) op {
 	invalid := driver.ValidateName(l.Name, limits)
-	if invalid == nil && renewal {
-		invalid = driver.ValidateTTL(l.TTL, limits)
+	if renewal {
+		invalid = driver.ValidateRenew(l, limits)
 	}
 	return op{verb: verb, name: l.Name, ids: []string{l.ID.Reveal()}, invalid: invalid}
 }

@@ -189,10 +189,7 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 
 // WriteData implements [driver.DataStore] with one statement, and one more that finds out why it wrote nothing.
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
-	invalid := driver.ValidateName(lease.Name, limits)
-	if invalid == nil {
-		invalid = driver.ValidateData(data, limits)
-	}
+	invalid := driver.ValidateWriteData(lease, data, limits)
 	return l.do(ctx, "write data", lease.Name, invalid, func(ctx context.Context, c *pgx.Conn) error {
 		key := keyOf(lease)
 		tag, err := c.Exec(ctx, l.sql.writeData, key.name, key.holder, data, int64(at.Token), int64(at.Writes))

@@ -33,12 +33,7 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, e
 
 func validateLease(lease driver.Lease) error { return driver.ValidateName(lease.Name, limits) }
 
-func validateRenewal(lease driver.Lease) error {
-	if err := driver.ValidateName(lease.Name, limits); err != nil {
-		return err
-	}
-	return driver.ValidateTTL(lease.TTL, limits)
-}
+func validateRenewal(lease driver.Lease) error { return driver.ValidateRenew(lease, limits) }
 
 // RenewBatch implements [driver.BatchRenewer] with a statement for every 500 leases.
 func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
