@@ -12,8 +12,8 @@ import (
 )
 
 type dataCmd struct {
-	Get dataGetCmd `cmd:"" help:"Write the data that are stored with a lock."`
-	Set dataSetCmd `cmd:"" help:"Take a lock, replace its data, and release it."`
+	Get dataGetCmd `cmd:"" usage:"[flags] NAME" help:"Write the data that are stored with a lock."`
+	Set dataSetCmd `cmd:"" usage:"[flags] NAME [VALUE]" help:"Take a lock, replace its data, and release it."`
 }
 
 type dataGetCmd struct {

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/manual"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	_ "github.com/holdfast-go/holdfast/drivers/postgres"
@@ -45,23 +46,23 @@ type cli struct {
 	Verbose     bool        `short:"v" xor:"verbosity" help:"Report more details."`
 	ShowVersion versionFlag `name:"version" help:"Show the version."`
 
-	Run        runCmd        `cmd:"" help:"Wait for a lock and run a command while holding it."`
-	Status     statusCmd     `cmd:"" help:"Show who holds a lock."`
-	Ls         lsCmd         `cmd:"" help:"List locks."`
-	Watch      watchCmd      `cmd:"" help:"Show each change of locks."`
-	Explain    explainCmd    `cmd:"" help:"Explain who holds a lock, who had it before, and what would free it."`
-	Top        topCmd        `cmd:"" help:"Show the locks in a table in the terminal, live."`
-	Elect      electCmd      `cmd:"" help:"Take part in an election and show who leads."`
-	Lock       lockCmd       `cmd:"" help:"Hold a lock until standard input ends."`
-	Data       dataCmd       `cmd:"" help:"Read or replace the data stored with a lock."`
-	Break      breakCmd      `cmd:"" help:"Take a lock from its holder."`
-	Serve      serveCmd      `cmd:"" help:"Serve a page that shows the locks, live."`
-	Doctor     doctorCmd     `cmd:"" help:"Examine whether a backend is set up right."`
-	Bench      benchCmd      `cmd:"" help:"Measure a backend."`
-	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
-	Man        manCmd        `cmd:"" hidden:"" help:"Write the manual pages into a folder."`
-	Version    versionCmd    `cmd:"" help:"Show the version."`
-	Help       helpCmd       `cmd:"" help:"Show the help of a command."`
+	Run        runCmd        `cmd:"" usage:"[flags] NAME -- COMMAND [ARGUMENT...]" help:"Wait for a lock and run a command while holding it."`
+	Status     statusCmd     `cmd:"" usage:"[flags] NAME" help:"Show who holds a lock."`
+	Ls         lsCmd         `cmd:"" usage:"[flags] [PREFIX]" help:"List locks."`
+	Watch      watchCmd      `cmd:"" usage:"[flags] [NAME...]" help:"Show each change of locks."`
+	Explain    explainCmd    `cmd:"" usage:"[flags] NAME" help:"Explain who holds a lock, who had it before, and what would free it."`
+	Top        topCmd        `cmd:"" usage:"[flags]" help:"Show the locks in a table in the terminal, live."`
+	Elect      electCmd      `cmd:"" usage:"[flags] NAME" help:"Take part in an election and show who leads."`
+	Lock       lockCmd       `cmd:"" usage:"[flags] NAME" help:"Hold a lock until standard input ends."`
+	Data       dataCmd       `cmd:"" usage:"get|set [flags] NAME" help:"Read or replace the data stored with a lock."`
+	Break      breakCmd      `cmd:"" usage:"[flags] NAME" help:"Take a lock from its holder."`
+	Serve      serveCmd      `cmd:"" usage:"[flags]" help:"Serve a page that shows the locks, live."`
+	Doctor     doctorCmd     `cmd:"" usage:"[flags]" help:"Examine whether a backend is set up right."`
+	Bench      benchCmd      `cmd:"" usage:"[flags]" help:"Measure a backend."`
+	Completion completionCmd `cmd:"" usage:"bash|zsh|fish" help:"Print the completion script of a shell."`
+	Man        manCmd        `cmd:"" usage:"FOLDER" hidden:"" help:"Write the manual pages into a folder."`
+	Version    versionCmd    `cmd:"" usage:"[flags]" help:"Show the version."`
+	Help       helpCmd       `cmd:"" usage:"[COMMAND]" help:"Show the help of a command."`
 }
 
 // description is the help of the command without arguments. folder is the user's own on this machine.
@@ -82,44 +83,6 @@ Exit codes:
   69   the backend cannot be reached, or it reports an error
   74   the output cannot be written
   more exit codes: "holdfast run --help", "holdfast doctor --help"`
-}
-
-// usageLines hold the first line of each command's help.
-var usageLines = map[string]string{
-	"":           "holdfast COMMAND [flags]",
-	"run":        "holdfast run [flags] NAME -- COMMAND [ARGUMENT...]",
-	"status":     "holdfast status [flags] NAME",
-	"ls":         "holdfast ls [flags] [PREFIX]",
-	"watch":      "holdfast watch [flags] [NAME...]",
-	"explain":    "holdfast explain [flags] NAME",
-	"top":        "holdfast top [flags]",
-	"elect":      "holdfast elect [flags] NAME",
-	"lock":       "holdfast lock [flags] NAME",
-	"data":       "holdfast data get|set [flags] NAME",
-	"data get":   "holdfast data get [flags] NAME",
-	"data set":   "holdfast data set [flags] NAME [VALUE]",
-	"break":      "holdfast break [flags] NAME",
-	"serve":      "holdfast serve [flags]",
-	"doctor":     "holdfast doctor [flags]",
-	"bench":      "holdfast bench [flags]",
-	"completion": "holdfast completion bash|zsh|fish",
-	"man":        "holdfast man FOLDER",
-	"version":    "holdfast version [flags]",
-	"help":       "holdfast help [COMMAND]",
-}
-
-func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
-	fmt.Fprintln(ctx.Stdout, "Usage:", usageLines[commandPath(ctx.Selected())])
-	options.NoAppSummary = true
-	return kong.DefaultHelpPrinter(options, ctx)
-}
-
-// commandPath returns the words of a command, such as "data get".
-func commandPath(node *kong.Node) string {
-	if node == nil || node.Type != kong.CommandNode {
-		return ""
-	}
-	return strings.TrimSpace(commandPath(node.Parent) + " " + node.Name)
 }
 
 type helpCmd struct {
@@ -219,7 +182,7 @@ func newParser(flags *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
 			k.Model.HelpFlag.Help = "Show this help."
 			return nil
 		}),
-		kong.Help(printHelp), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "listen": "Metrics and probes:",
+		kong.Help(manual.Print), kong.Groups{"wait": "Waiting for the lock:", "hold": "Holding the lock:", "listen": "Metrics and probes:",
 			"command": "Running the command:"})
 	if err != nil {
 		panic(err) // the declarations above are wrong; every test would fail

@@ -8,6 +8,10 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/manual"
 )
 
 var update = flag.Bool("update", false, "write docs/command-reference.md anew")
@@ -32,6 +36,31 @@ func help(t *testing.T, args ...string) string {
 	return strings.ReplaceAll(out.String(), folder, "file:/home/YOU/.local/state/holdfast/locks")
 }
 
+// commands are all commands as they are written, such as "data get". The first is the program itself.
+func commands() []string {
+	all := []string{""}
+	var add func(node *kong.Node)
+	add = func(node *kong.Node) {
+		for _, child := range node.Children {
+			all = append(all, manual.Path(child))
+			add(child)
+		}
+	}
+	add(newParser(&cli{}, io.Discard, io.Discard, nil).Model.Node)
+	return all
+}
+
+// Each command says how it is used.
+func TestUsageLines(t *testing.T) {
+	for _, command := range commands() {
+		text := help(t, strings.Fields(command)...)
+		usage, _, _ := strings.Cut(text, "\n")
+		if want := strings.TrimSpace("Usage: holdfast " + command); !strings.HasPrefix(usage, want+" ") || strings.TrimSpace(usage) == want {
+			t.Errorf("the help of %q begins with %q", command, usage)
+		}
+	}
+}
+
 // The reference of the command in docs/ is its help.
 func TestReferencePage(t *testing.T) {
 	const path = "../../docs/command-reference.md"
@@ -40,17 +69,7 @@ func TestReferencePage(t *testing.T) {
 	var page bytes.Buffer
 	page.WriteString("# The command's help\n\n`make docs-reference` writes this page from the help of each command. " +
 		"[The command](command.md) is the introduction.\n")
-	commands := []string{""}
-	for _, node := range newParser(&cli{}, io.Discard, io.Discard, nil).Model.Children {
-		commands = append(commands, commandPath(node))
-		for _, below := range node.Children {
-			commands = append(commands, commandPath(below))
-		}
-	}
-	if len(commands) != len(usageLines) {
-		t.Errorf("the commands are %q, and %d of them have a usage line", commands, len(usageLines))
-	}
-	for _, command := range commands {
+	for _, command := range commands() {
 		text := help(t, strings.Fields(command)...)
 		fmt.Fprintf(&page, "\n## %s\n\n```text\n%s\n```\n", strings.TrimSpace("holdfast "+command), strings.TrimSpace(text))
 	}
