@@ -125,7 +125,7 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	}
 	if b.JSON {
 		record.Broken = true
-		return writeJSON(a.stdout, lockToJSON(record))
+		return writeJSON(a.stdout, describe.JSON(record))
 	}
 	if others > 0 {
 		a.log.Infof("broke one holder of %q: %s, token %s; %d more share the lock", b.Name, describe.Owner(record), describe.Token(record),

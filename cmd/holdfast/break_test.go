@@ -161,10 +161,10 @@ func TestBreakUnknown(t *testing.T) {
 func TestEndlessLeaseIsShown(t *testing.T) {
 	r := holdfast.Record{Name: "job", State: driver.StateHeld, Endless: true}
 	var status, table strings.Builder
-	if err := writeStatus(&status, "azblob://a/c", lookedAt{Record: r}); err != nil {
+	if err := (describe.Lock{Record: r}).WriteStatus(&status, "azblob://a/c"); err != nil {
 		t.Fatal(err)
 	}
-	write, flush := lockTable(&table)
+	write, flush := describe.Table(&table)
 	if err := errors.Join(write(r), flush()); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type changeWriter struct {
 type changeJSON struct {
 	Time   time.Time `json:"time"`   // this machine's wall clock
 	Change string    `json:"change"` // "held", "free", "broken", "removed" or "unknown"
-	lockJSON
+	describe.LockJSON
 }
 
 // write reports a lock as it is now.
@@ -43,7 +43,7 @@ func (c *changeWriter) line(kind string, r holdfast.Record) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.asJSON {
-		return writeJSON(c.w, changeJSON{Time: now, Change: kind, lockJSON: lockToJSON(r)})
+		return writeJSON(c.w, changeJSON{Time: now, Change: kind, LockJSON: describe.JSON(r)})
 	}
 	var text string
 	switch {

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -41,7 +42,7 @@ func (d *dataGetCmd) Run(a *app) error {
 			a.reportMissingStore(ctx, client)
 		}
 		if d.JSON {
-			return writeJSON(a.stdout, lockToJSON(record))
+			return writeJSON(a.stdout, describe.JSON(record))
 		}
 		_, err = a.stdout.Write(record.Data)
 		return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -47,35 +48,23 @@ func (a *app) missingStore(ctx context.Context, client *holdfast.Client) string 
 	return what
 }
 
-// noLocksYet says that there are no locks on the backend yet.
-func noLocksYet(missing string) string {
-	return "there are no locks here yet: " + missing + " does not exist"
-}
-
 // reportMissingStore logs that there are no locks on the backend yet.
 func (a *app) reportMissingStore(ctx context.Context, client *holdfast.Client) {
 	if missing := a.missingStore(ctx, client); missing != "" {
-		a.log.Infof("%s", noLocksYet(missing))
+		a.log.Infof("%s", describe.NoLocksYet(missing))
 	}
 }
 
 // lookFurther reads what a lock's record alone does not show.
-func (a *app) lookFurther(ctx context.Context, client *holdfast.Client, record holdfast.Record) lookedAt {
-	seen := lookedAt{Record: record}
+func (a *app) lookFurther(ctx context.Context, client *holdfast.Client, record holdfast.Record) describe.Lock {
+	seen := describe.Lock{Record: record}
 	if record.State == driver.StateFree && record.Token == 0 {
-		seen.missing = a.missingStore(ctx, client)
+		seen.Missing = a.missingStore(ctx, client)
 	}
-	if seen.missing == "" {
-		seen.slots = a.slotsOf(ctx, client, record)
+	if seen.Missing == "" {
+		seen.Slots = a.slotsOf(ctx, client, record)
 	}
 	return seen
-}
-
-// lookedAt is the record of a lock, with what else was seen.
-type lookedAt struct {
-	holdfast.Record
-	missing string            // as missingStore returns it
-	slots   []holdfast.Record // of a lock with slots, the first one's record included; else nil
 }
 
 // slotsOf reads the records of a lock's slots. It returns nil unless a slot other than the first, whose
@@ -112,18 +101,4 @@ func slotNumber(name, record string) int {
 		return 0
 	}
 	return number
-}
-
-// heldSlots says how many slots are held.
-func heldSlots(slots []holdfast.Record) string {
-	held := 0
-	for _, slot := range slots {
-		if slot.State != driver.StateFree {
-			held++
-		}
-	}
-	if held == 1 {
-		return "1 slot is held"
-	}
-	return strconv.Itoa(held) + " slots are held"
 }

@@ -3,15 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"text/tabwriter"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
-	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 type lsCmd struct {
@@ -39,9 +33,9 @@ func (l *lsCmd) Run(a *app) error {
 			return errCannotList
 		}
 		found := false
-		write, flush := lockTable(a.stdout)
+		write, flush := describe.Table(a.stdout)
 		if l.JSON {
-			write, flush = func(r holdfast.Record) error { return writeJSON(a.stdout, lockToJSON(r)) }, func() error { return nil }
+			write, flush = func(r holdfast.Record) error { return writeJSON(a.stdout, describe.JSON(r)) }, func() error { return nil }
 		}
 		var unreadable []error // a record that cannot be read does not hide the others
 		if a.interactive {
@@ -64,22 +58,4 @@ func (l *lsCmd) Run(a *app) error {
 		}
 		return errors.Join(append(unreadable, flush())...)
 	})
-}
-
-// lockTable writes locks as the rows of a table. The heading is written with the first row.
-func lockTable(w io.Writer) (write func(holdfast.Record) error, flush func() error) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	empty := true
-	return func(r holdfast.Record) error {
-		if empty {
-			fmt.Fprintln(table, "NAME\tSTATE\tLEFT\tTOKEN\tOWNER")
-			empty = false
-		}
-		left := describe.Left(r)
-		if r.State == driver.StateFree {
-			left = "-"
-		}
-		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", format.Text(r.Name), lockview.State(&r), left, describe.Token(r), describe.Owner(r))
-		return err
-	}, table.Flush
 }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
 
 func TestRedact(t *testing.T) {
@@ -104,4 +107,28 @@ func FuzzRedact(f *testing.F) {
 			t.Errorf("%q becomes %q, as a name: %v", harmless, redact(harmless), checkName(harmless))
 		}
 	})
+}
+
+// explain repeats --backend in the commands that it shows, but no secret.
+func TestExplainRepeatsNoSecret(t *testing.T) {
+	store := "file:" + filepath.ToSlash(t.TempDir())
+	client, err := holdfast.Open(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Shutdown(context.Background()) }()
+	if _, err := client.Lock(t.Context(), "job"); err != nil {
+		t.Fatal(err)
+	}
+	for flag, shown := range map[string]bool{"mongodb://db1/app": true, "mongodb://app:pw@db1/app": false} {
+		var out strings.Builder
+		a := &app{backend: store, backendFlag: flag, stdout: &out, log: messages.NewLog(io.Discard, false, false)}
+		if err := (&explainCmd{Name: "job"}).Run(a); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		if strings.Contains(text, flag) != shown || !strings.Contains(text, "holdfast break") || strings.Contains(text, "pw") {
+			t.Errorf("with --backend %s:\n%s", flag, text)
+		}
+	}
 }

@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"text/tabwriter"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 )
 
 type statusCmd struct {
@@ -40,56 +35,9 @@ func (s *statusCmd) Run(a *app) error {
 		}
 		record.Name = s.Name
 		seen := a.lookFurther(ctx, client, record)
-		switch {
-		case s.JSON:
-			return writeJSON(a.stdout, seen.toJSON())
-		case seen.slots != nil:
-			return writeSlots(a.stdout, displayBackend(a.backend), seen)
+		if s.JSON {
+			return writeJSON(a.stdout, seen.JSON())
 		}
-		return writeStatus(a.stdout, displayBackend(a.backend), seen)
+		return seen.WriteStatus(a.stdout, displayBackend(a.backend))
 	})
-}
-
-// statusJSON is lockJSON with what status adds.
-type statusJSON struct {
-	lockJSON
-	Slots   []lockJSON `json:"slots"`
-	Missing *string    `json:"missing"`
-}
-
-func (l lookedAt) toJSON() statusJSON {
-	out := statusJSON{lockJSON: lockToJSON(l.Record), Missing: nilIfZero(l.missing)}
-	for _, slot := range l.slots {
-		out.Slots = append(out.Slots, lockToJSON(slot))
-	}
-	return out
-}
-
-// writeSlots shows a lock with slots.
-func writeSlots(w io.Writer, backend string, l lookedAt) error {
-	if _, err := fmt.Fprintf(w, "%s: %s\n  backend  %s\n\n", format.Text(l.Name), heldSlots(l.slots), format.Text(backend)); err != nil {
-		return err
-	}
-	write, flush := lockTable(w)
-	for _, slot := range l.slots {
-		if err := write(slot); err != nil {
-			return err
-		}
-	}
-	return flush()
-}
-
-func writeStatus(w io.Writer, backend string, l lookedAt) error {
-	r, note := l.Record, ""
-	if l.missing != "" {
-		note = ", but " + noLocksYet(l.missing)
-	}
-	if _, err := fmt.Fprintf(w, "%s: %s%s\n", format.Text(r.Name), describe.State(r), note); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, fact := range append([]describe.Fact{{Name: "backend", Value: format.Text(backend)}}, describe.Facts(r)...) {
-		fmt.Fprintf(table, "  %s\t%s\n", fact.Name, fact.Value)
-	}
-	return table.Flush()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 
@@ -23,4 +24,14 @@ func (s *stdoutWriter) Write(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// writeJSON writes one value on one line.
+func writeJSON(w io.Writer, value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
 }

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 )
 
 type versionCmd struct {
@@ -33,10 +35,10 @@ type versionJSON struct {
 func build() versionJSON {
 	out := versionJSON{Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		out.Version = nilIfZero(info.Main.Version)
+		out.Version = format.NilIfZero(info.Main.Version)
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
-				out.Commit = nilIfZero(s.Value)
+				out.Commit = format.NilIfZero(s.Value)
 			}
 		}
 	}

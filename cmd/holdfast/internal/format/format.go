@@ -63,3 +63,31 @@ func ShellWord(s string) string {
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
+
+// NilIfZero returns nil for the zero value, which often means unknown.
+func NilIfZero[T comparable](value T) *T {
+	var zero T
+	if value == zero {
+		return nil
+	}
+	return &value
+}
+
+// Width is the width of a terminal that shows whole lines.
+const Width = 80
+
+// Wrap writes words in lines that are not wider than the terminal, if no word is.
+func Wrap(out *strings.Builder, text, first, indent string) {
+	line, empty := first, true
+	for word := range strings.FieldsSeq(text) {
+		if !empty && len([]rune(line))+1+len([]rune(word)) > Width-1 {
+			out.WriteString(line + "\n")
+			line, empty = indent, true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	out.WriteString(line + "\n")
+}

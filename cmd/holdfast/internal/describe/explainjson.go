@@ -1,10 +1,14 @@
-package main
+package describe
 
-import "time"
+import (
+	"time"
 
-// explainJSON is lockJSON with what explain adds.
-type explainJSON struct {
-	statusJSON
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
+)
+
+// ExplainJSON is LockJSON with what explain adds.
+type ExplainJSON struct {
+	StatusJSON
 	ReadAt        *time.Time    `json:"readAt"`        // the backend's clock
 	ClockOffsetMs *float64      `json:"clockOffsetMs"` // the backend's clock less this machine's
 	ClockErrorMs  *float64      `json:"clockErrorMs"`  // how far the offset may be off
@@ -28,18 +32,19 @@ type sectionJSON struct {
 	Command   string   `json:"command,omitempty"` // that the last sentence speaks of
 }
 
-func (x *explanation) toJSON() explainJSON {
-	out := explainJSON{statusJSON: lookedAt{x.Record, x.missing, x.slots}.toJSON(), ReadAt: nilIfZero(x.ReadAt), History: []tenureJSON{}}
+// JSON is the JSON form of an explanation.
+func (x *Explanation) JSON() ExplainJSON {
+	out := ExplainJSON{StatusJSON: x.Lock.JSON(), ReadAt: format.NilIfZero(x.ReadAt), History: []tenureJSON{}}
 	if !x.ReadAt.IsZero() {
 		ahead, off := milliseconds(x.ahead), milliseconds(x.clockError)
 		out.ClockOffsetMs, out.ClockErrorMs = &ahead, &off
 	}
-	if x.can.Queue != nil {
+	if x.Can.Queue != nil {
 		out.Waiters = &x.Waiters
 	}
 	for _, t := range x.History {
-		out.History = append(out.History, tenureJSON{nilIfZero(t.Owner), nilIfZero(t.Token), nilIfZero(t.From), nilIfZero(t.Until),
-			t.End.String(), t.Mode.String()})
+		out.History = append(out.History, tenureJSON{format.NilIfZero(t.Owner), format.NilIfZero(t.Token), format.NilIfZero(t.From),
+			format.NilIfZero(t.Until), t.End.String(), t.Mode.String()})
 	}
 	for _, s := range x.sections() {
 		out.Explanation = append(out.Explanation, sectionJSON{s.heading, s.sentences, s.command})

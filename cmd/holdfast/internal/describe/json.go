@@ -1,27 +1,15 @@
-package main
+package describe
 
 import (
-	"encoding/json"
-	"io"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 )
 
-// writeJSON writes one value on one line.
-func writeJSON(w io.Writer, value any) error {
-	line, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(line, '\n'))
-	return err
-}
-
-// lockJSON is the JSON form of a lock. Every field is always present; null means that the
+// LockJSON is the JSON form of a lock. Every field is always present; null means that the
 // value is unknown or that there is none.
-type lockJSON struct {
+type LockJSON struct {
 	Name        string     `json:"name"`
 	State       string     `json:"state"` // "held", "free" or "unknown"
 	Owner       *string    `json:"owner"` // of a free lock: the last owner
@@ -33,12 +21,13 @@ type lockJSON struct {
 	Broken      bool       `json:"broken"`            // renewals are refused
 	Endless     bool       `json:"endless"`           // the lease never ends
 	Data        []byte     `json:"data"`              // base64
-	Holders     []lockJSON `json:"holders,omitempty"` // of a shared lock
+	Holders     []LockJSON `json:"holders,omitempty"` // of a shared lock
 }
 
-func lockToJSON(r holdfast.Record) lockJSON {
-	lock := lockJSON{Name: r.Name, State: r.State.String(), Owner: nilIfZero(r.Owner), Token: nilIfZero(r.Token),
-		AcquiredAt: nilIfZero(r.AcquiredAt), RenewedAt: nilIfZero(r.RenewedAt), Broken: r.Broken, Endless: r.Endless,
+// JSON is the JSON form of a record.
+func JSON(r holdfast.Record) LockJSON {
+	lock := LockJSON{Name: r.Name, State: r.State.String(), Owner: format.NilIfZero(r.Owner), Token: format.NilIfZero(r.Token),
+		AcquiredAt: format.NilIfZero(r.AcquiredAt), RenewedAt: format.NilIfZero(r.RenewedAt), Broken: r.Broken, Endless: r.Endless,
 		Data: r.Data}
 	if r.TTL > 0 {
 		lock.TTLMs = new(int64)
@@ -49,16 +38,7 @@ func lockToJSON(r holdfast.Record) lockJSON {
 		*lock.RemainingMs = r.Remaining.Milliseconds()
 	}
 	for _, h := range r.Holders {
-		lock.Holders = append(lock.Holders, lockToJSON(describe.OfHolder(r, h)))
+		lock.Holders = append(lock.Holders, JSON(OfHolder(r, h)))
 	}
 	return lock
-}
-
-// nilIfZero returns nil for the zero value, which in a Record means unknown.
-func nilIfZero[T comparable](value T) *T {
-	var zero T
-	if value == zero {
-		return nil
-	}
-	return &value
 }

@@ -1,4 +1,4 @@
-package main
+package describe
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -17,7 +16,7 @@ import (
 func TestUnknownIsNeverZero(t *testing.T) {
 	var out bytes.Buffer
 	record := holdfast.Record{Name: "x", State: driver.StateHeld}
-	if err := writeJSON(&out, lockToJSON(record)); err != nil {
+	if err := json.NewEncoder(&out).Encode(JSON(record)); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"name":"x","state":"held","owner":null,"token":null,"ttlMs":null,` +
@@ -26,19 +25,19 @@ func TestUnknownIsNeverZero(t *testing.T) {
 		t.Errorf("JSON:\n%swant:\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := writeStatus(&out, "file:/locks", lookedAt{Record: record}); err != nil {
+	if err := (Lock{Record: record}).WriteStatus(&out, "file:/locks"); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(out.String(), "unknown"); got != 5 {
 		t.Errorf("status says unknown %d times, not 5:\n%s", got, out.String())
 	}
-	if got, want := describe.Holder(record), "an unknown owner"; got != want {
+	if got, want := Holder(record), "an unknown owner"; got != want {
 		t.Errorf("holder: %q, want %q", got, want)
 	}
 
 	// A remaining time of zero is not the same as an unknown one.
 	record.RemainingKnown = true
-	if got := lockToJSON(record).RemainingMs; got == nil || *got != 0 {
+	if got := JSON(record).RemainingMs; got == nil || *got != 0 {
 		t.Errorf("remaining: %v, want 0", got)
 	}
 }
@@ -51,13 +50,13 @@ func FuzzLockJSON(f *testing.F) {
 		r := holdfast.Record{Name: strings.ToValidUTF8(name, "?"), Owner: strings.ToValidUTF8(owner, "?"), Token: token, TTL: time.Duration(ttl),
 			Remaining: time.Duration(remaining), RemainingKnown: known, AcquiredAt: time.UnixMilli(acquired).UTC(), Data: data}
 		var b strings.Builder
-		if err := writeJSON(&b, lockToJSON(r)); err != nil {
+		if err := json.NewEncoder(&b).Encode(JSON(r)); err != nil {
 			if year := r.AcquiredAt.Year(); year >= 0 && year <= 9999 {
 				t.Errorf("%+v: %v", r, err)
 			}
 			return
 		}
-		var got lockJSON
+		var got LockJSON
 		if err := json.Unmarshal([]byte(b.String()), &got); err != nil || strings.Count(b.String(), "\n") != 1 {
 			t.Fatalf("%s: %v", &b, err)
 		}
