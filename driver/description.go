@@ -56,8 +56,9 @@ type Description struct {
 	Place func(rest string) string
 
 	// TestURL says how a test opens the backend. It is a URL, in which DIR stands for an empty folder of the
-	// test. If a server is needed, it is "$" and the environment variable with the URL of one, such as
-	// "$HOLDFAST_TEST_MONGODB_URI"; tests may start a server if that is not set.
+	// test, also where it is but a name: each test has locks of its own. If a server is needed, it is "$" and
+	// the environment variable with the URL of one, such as "$HOLDFAST_TEST_MONGODB_URI"; tests may start a
+	// server if that is not set.
 	TestURL string
 }
 
@@ -76,7 +77,7 @@ type Credentials struct {
 	When string
 }
 
-// Reach says which processes see the same locks.
+// Reach says which processes see the same locks. Nothing checks it: with a wider one than the truth, two processes hold one lock.
 type Reach uint8
 
 const (
@@ -84,7 +85,7 @@ const (
 	ReachMachines Reach = iota
 	// ReachMachine means the processes of one machine.
 	ReachMachine
-	// ReachProcess means one process. Each Locker that Open makes has locks of its own.
+	// ReachProcess means one process: no other one sees its locks. The command refuses such a backend, and does not name it.
 	ReachProcess
 )
 

@@ -45,6 +45,7 @@ var lastingClauses = []clause{
 // refused calls every method while the store refuses requests, about a lock that is held and about one that is free. allowed
 // reports whether a method may return an error.
 func (c *check) refused(what string, refuse func(context.Context, string) (func(), error), allowed func(string, bool, error) bool) {
+	meaning := map[string]error{"denied": driver.ErrDenied, "damaged": driver.ErrDamaged}[what]
 	for _, held := range []bool{true, false} {
 		req := c.request(c.name())
 		req.Data = []byte("kept")
@@ -69,7 +70,7 @@ func (c *check) refused(what string, refuse func(context.Context, string) (func(
 			start := time.Now()
 			err := m.call(c.ctx)
 			if !allowed(m.name, held, err) {
-				c.errorf("%s of a lock (held: %v), %s: got error %v", m.name, held, what, err)
+				c.errorf("%s of a lock (held: %v), %s: got error %v, want one that matches %q", m.name, held, what, err, meaning)
 			}
 			if took := time.Since(start); took > c.soon {
 				c.errorf("%s of a lock that is %s returned after %v", m.name, what, took)

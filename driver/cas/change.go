@@ -34,6 +34,8 @@ type state struct {
 	service bool
 	// recalled says that the record was not read, but is that of a lease's State.
 	recalled bool
+	// asked is when, by this process's clock, the time was concluded by which a recalled state was judged.
+	asked time.Duration
 	// extends is for how long the decision has extended the lease, or 0, and ends when the lease ends; see lengthen.
 	extends, ends time.Duration
 	// unsure says that the store does not know the age of the lease. withheld is then the end that the lease counts with, and
@@ -220,14 +222,13 @@ func (l *Locker) save(ctx context.Context, s *state) error {
 		return driver.Damaged(fmt.Errorf("encoding the record: %w", err))
 	}
 	// Promise 1: the record is replaced only if it is the one on which the decision was made.
-	began := l.elapsed()
 	done, err := l.put(ctx, lockrecord.Key(s.Name), data, s.version)
 	if err != nil {
 		return err
 	}
 	if l.config.Info.Expiry == driver.ByObservation {
 		l.sightings.see(s.Name, s.mark(), l.elapsed())
-	} else if s.cutShort(done.Now, l.elapsed()-began) {
+	} else if s.cutShort(done.Now, l.elapsed()-s.asked) {
 		return errCutShort
 	}
 	s.version, s.written = done.Version, data

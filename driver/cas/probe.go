@@ -50,6 +50,8 @@ func (l *Locker) probe(ctx context.Context) error {
 			return errUnsafe("a write that demands that there is no value was done, although there was one")
 		} else if driver.Lasting(err) {
 			return err
+		} else if !errors.Is(err, ErrConflict) {
+			return fmt.Errorf("a write whose condition does not hold must return ErrConflict: %w", err)
 		}
 		_, _ = l.put(ctx, missingKey, probeText(), now.Version) // must not be done
 		if v, err := l.get(ctx, missingKey); err != nil {

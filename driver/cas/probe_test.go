@@ -63,6 +63,16 @@ func TestProbe(t *testing.T) {
 					return next, err
 				}
 			}, want: "refused, but done"},
+		"another error than ErrConflict": {
+			spoil: func(h *hostile) {
+				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+					next, err := h.apply(key, data, version)
+					if errors.Is(err, cas.ErrConflict) {
+						err = errors.New("412 Precondition Failed")
+					}
+					return next, err
+				}
+			}, want: "must return ErrConflict: "},
 		"another version returned": {
 			spoil: func(h *hostile) {
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {

@@ -67,13 +67,13 @@ func (l *Locker) recall(lease driver.Lease) *state {
 	if s.now.Elapsed < s.Used { // the clock was set
 		return nil
 	}
-	s.recalled = true
+	s.recalled, s.asked = true, asked
 	return s
 }
 
 // cutShort reports whether the lease in a state that was recalled, and written just now, ends too early. The
 // store's clock has stepped forward then, or this process was suspended, since the clock was read last. took is
-// the duration of the write, and now the store's clock as the write returned it. A step that is no longer than both
+// how long ago the time was concluded, and now the store's clock as the write returned it. A step that is no longer than both
 // the duration and Config.ClockStep together is not seen; the grace of the lease covers it.
 func (s *state) cutShort(now time.Time, took time.Duration) bool {
 	return s.recalled && s.extends > 0 && !now.IsZero() && s.ends-s.extends < time.Duration(now.UnixNano())-took

@@ -307,6 +307,28 @@ func TestPollOfAWaiterWritesNothing(t *testing.T) {
 	})
 }
 
+// On a store that is faster than this process, a renewal is one Put, too. Only a machine that stands still may cost a few more.
+func TestRenewalOnAFastStore(t *testing.T) {
+	const renewals = 500
+	store := newStore() // its clock is the machine's
+	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+	lease, err := l.TryAcquire(t.Context(), request("n", "id", time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := store.costs(t, func() error {
+		for range renewals {
+			if lease, err = l.Renew(t.Context(), lease); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if n := strings.Count(sent, " "); n > renewals*11/10 {
+		t.Errorf("%d renewals took %d requests", renewals, n)
+	}
+}
+
 // By observation, a call for a lease that has long ended puts off no takeover: what its State says was not seen now.
 func TestOldStateDelaysNoTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

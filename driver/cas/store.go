@@ -75,7 +75,8 @@ type Value struct {
 
 // Written is the answer to a write that was done.
 type Written struct {
-	// Version is the new one.
+	// Version is the new one, that of this write. A store that does not return it may take a hash of the value for its
+	// version. It must not be read after the write: then it may be another's.
 	Version string
 	// Now is the store's clock at a moment during the write. If it is zero, although there is a clock, each renewal
 	// reads the value first. A store without a clock leaves it zero.

@@ -99,6 +99,7 @@ func (s *Stored) HistoryText() string {
 
 // ReadHistory sets the past holders from Past, and empties it. Of these it reads the last one, without which the
 // lock does not know whether the history has the tenure that it ends. A damaged one is dropped with all before it.
+// [Stored.Tenures] has all of them.
 func (s *Stored) ReadHistory() {
 	at := strings.LastIndexByte(s.Past, ',')
 	if s.History = driver.ParseHistory(s.Past[at+1:]); len(s.History) > 0 {
