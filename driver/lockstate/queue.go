@@ -161,7 +161,7 @@ func (k *Lock) Leave(waiter string) {
 }
 
 // Woken lists the waiters that a change wakes, in their order: of those whose time is not over and that do not poll,
-// the first, and all readers if those come first. A shared lock that is held wakes readers only. So a driver asks
+// as many as [driver.WokenOf] says, and all readers if those come first. A shared lock that is held wakes readers only. So a driver asks
 // after a release, also by one of several readers, and after a waiter has left the queue.
 func (k *Lock) Woken(now Moment) []Waiter {
 	all := slices.DeleteFunc(slices.Clone(k.Queue), func(w Waiter) bool { return w.Polls || w.Until <= now.Elapsed })
@@ -172,10 +172,10 @@ func (k *Lock) Woken(now Moment) []Waiter {
 	switch {
 	case k.Held(now) && (len(k.Readers) == 0 || k.full(now)):
 		return nil
-	case k.Held(now) || readers > 0:
+	case k.Held(now):
 		return all[:readers]
 	}
-	return all[:driver.WokenOf(len(all))]
+	return all[:max(readers, driver.WokenOf(len(all)))] // behind one reader, also the next, in case that the reader is dead
 }
 
 // Refusal is the error for a request, with or without a waiter, that was not granted the

@@ -91,6 +91,22 @@ func TestReadersAndWritersInTurn(t *testing.T) {
 	}
 }
 
+// Behind one reader, which may be dead, a release also wakes the next waiter, as behind a writer: a grant to others removes both.
+func TestWriterBehindADeadReader(t *testing.T) {
+	l := newLine()
+	if !l.ask("w0") || l.ask("r1") || l.ask("w2") || l.ask("w3") {
+		t.Fatal("not in turn")
+	}
+	l.ends("w0")
+	if got := l.woken(); got != "r1 w2" {
+		t.Errorf("the end of a writer wakes %q", got)
+	}
+	l.now.Elapsed += driver.TurnLength
+	if !l.ask("w2") || l.Position("r1") != 0 || l.Position("w3") != 1 {
+		t.Errorf("the writer is refused after the turn of the reader, or the queue is %v", l.Queue)
+	}
+}
+
 // A writer that has died keeps readers of a shared lock waiting until its position ends, and those of a free lock for
 // one turn.
 func TestReadersBehindADeadWriter(t *testing.T) {

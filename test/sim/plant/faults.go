@@ -236,8 +236,8 @@ var faults = []fault{
 		"k.Held(now) && !k.full(now)\n}\n\n// full", "k.Held(now) && k.full(now)\n}\n\n// full",
 	},
 	{
-		"a release wakes one of several readers", "–", positions,
-		"		return all[:readers]\n", "		return all[:min(1, readers)]\n",
+		"a release wakes only one waiter", "–", positions,
+		"	return all[:max(readers, driver.WokenOf(len(all)))]", "	return all[:min(1, len(all))]",
 	},
 	{
 		"the end of the last reader ends the queue", "–", readers,
