@@ -161,8 +161,8 @@ func (k *Lock) Leave(waiter string) {
 }
 
 // Woken lists the waiters that a change wakes, in their order: of those whose time is not over and that do not poll,
-// as many as [driver.WokenOf] says, and all readers if those come first. A shared lock that is held wakes readers only. So a driver asks
-// after a release, also by one of several readers, and after a waiter has left the queue.
+// as many as [driver.WokenOf] says, and all readers if those come first. A shared lock that is held wakes readers
+// only. So a driver asks after a release, also by one of several readers, and after a waiter has left the queue.
 func (k *Lock) Woken(now Moment) []Waiter {
 	all := slices.DeleteFunc(slices.Clone(k.Queue), func(w Waiter) bool { return w.Polls || w.Until <= now.Elapsed })
 	readers := slices.IndexFunc(all, func(w Waiter) bool { return !w.Shared })
