@@ -87,7 +87,8 @@ func (c *Client) newAcquisition(p *Policy, name string, s settings.Settings, m M
 	for i := range a.slots {
 		a.slots[i].name = slotName(name, i)
 	}
-	traits := waiter.Traits{Reads: c.reader != nil, Rereads: m.Changed != nil, Queue: c.capabilities.Queue != nil, Turn: c.info.Turn}
+	traits := waiter.Traits{Reads: c.reader != nil, Rereads: m.Changed != nil, Queue: c.capabilities.Queue != nil, Turn: c.info.Turn,
+		Shared: s.Mode == driver.Shared}
 	a.waiter.Init(c.now(), (*env)(a), waiterSettings(s), traits, s.Slots)
 	return a
 }

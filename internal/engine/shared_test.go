@@ -168,6 +168,43 @@ func TestReadersOfOneClient(t *testing.T) {
 	})
 }
 
+// A reader that nothing wakes joins other readers at its next poll, also if each of its reads shows some: they may follow one another
+// without end.
+func TestReaderThatPollsJoinsOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, shared := memory.NewStore(), holdfast.WithShared()
+		writer := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "cache")
+		polls := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), nil))
+		granted := make(chan time.Time, 1)
+		go func() {
+			_, _ = polls.Lock(t.Context(), "cache", shared)
+			granted <- time.Now()
+		}()
+		time.Sleep(time.Minute)
+		if err := writer.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		others, released := locktest.NewClient(t, store.Locker()), time.Now()
+		var last *holdfast.Hold
+		for range 100 { // there is always one
+			next := locktest.MustTryLock(t, others, "cache", shared)
+			if last != nil {
+				_ = last.Release(t.Context())
+			}
+			last = next
+			time.Sleep(time.Second)
+		}
+		select {
+		case at := <-granted:
+			if d := at.Sub(released); d > 10*time.Second {
+				t.Errorf("granted after %v", d)
+			}
+		default:
+			t.Error("not granted while others read")
+		}
+	})
+}
+
 // One reader's loss is its own.
 func TestLossOfOneReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -164,6 +164,20 @@ func TestInspected(t *testing.T) {
 	}
 }
 
+// A read that shows readers leads to a request of a caller that may join them, and of no other.
+func TestReadersAreJoined(t *testing.T) {
+	for _, joins := range []bool{false, true} {
+		s := newScript(t, 1, Traits{Reads: true, Shared: joins})
+		s.send(0)
+		s.Answered(0, 0, refused(holder("writer", 1, ttl)))
+		r := holder("reader", 2, ttl)
+		r.Holders = []driver.Holder{{Owner: "reader", Token: 2}}
+		if shown, _ := s.at(time.Second).Inspected(s.v.now, 0, r, false); (shown == Free) != joins {
+			t.Errorf("a caller that joins readers (%v) was shown %d", joins, shown)
+		}
+	}
+}
+
 // A read shows a holder, where the lock was reserved before: then the time left is the holder's.
 func TestInspectedAfterAReservation(t *testing.T) {
 	s := newScript(t, 1, Traits{Reads: true})

@@ -49,6 +49,7 @@ type Traits struct {
 	Rereads bool          // a read that has failed is repeated, not replaced by a request: there are thousands of waiters
 	Queue   bool          // the backend has a queue, and wakes the waiters in it
 	Turn    time.Duration // of one waiter of a queue, also of other processes' queue; see driver.Info
+	Shared  bool          // the caller may join others that share the lock
 }
 
 // Waiter is the state of one caller. Init must be called first.

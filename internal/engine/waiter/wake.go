@@ -99,7 +99,7 @@ const (
 	Nothing Shown = iota // of interest: another plan has replaced the read
 	Failure              // the read has failed, and is repeated
 	Free                 // perhaps: a request is due
-	Held                 // by another, certainly
+	Held                 // by another, who keeps the caller waiting
 )
 
 // Read notes the result of the read with a number. failed says that there is no record.
@@ -125,7 +125,8 @@ func (w *Waiter) Read(now time.Duration, slot, number int, r driver.Record, fail
 // shows a holder, the request is due later.
 func (w *Waiter) Inspected(now time.Duration, slot int, r driver.Record, failed bool) (Shown, []Action) {
 	s := &w.slots[slot]
-	if failed || r.State != driver.StateHeld || r.RemainingKnown && r.Remaining <= 0 || w.maybeOurs(now, s) {
+	joins := w.traits.Shared && len(r.Holders) > 0 // unless others wait before it, which only a request shows
+	if failed || r.State != driver.StateHeld || joins || r.RemainingKnown && r.Remaining <= 0 || w.maybeOurs(now, s) {
 		return Free, nil
 	}
 	actions := w.see(now, slot, r)
