@@ -46,12 +46,19 @@ func (l *Locker) probe(ctx context.Context) error {
 		if now.Version == "" {
 			continue // nothing was written
 		}
-		if _, err := l.put(ctx, ProbeKey, probeText(), ""); err == nil {
-			return errUnsafe("a write that demands that there is no value was done, although there was one")
-		} else if driver.Lasting(err) {
-			return err
-		} else if !errors.Is(err, ErrConflict) {
-			return fmt.Errorf("a write whose condition does not hold must return ErrConflict: %w", err)
+		for try := 1; ; try++ { // a store may fail now and then
+			_, err := l.put(ctx, ProbeKey, probeText(), "")
+			switch {
+			case err == nil:
+				return errUnsafe("a write that demands that there is no value was done, although there was one")
+			case driver.Lasting(err):
+				return err
+			case !errors.Is(err, ErrConflict) && try < 3:
+				continue
+			case !errors.Is(err, ErrConflict):
+				return fmt.Errorf("a write whose condition does not hold must return ErrConflict: %w", err)
+			}
+			break
 		}
 		_, _ = l.put(ctx, missingKey, probeText(), now.Version) // must not be done
 		if v, err := l.get(ctx, missingKey); err != nil {

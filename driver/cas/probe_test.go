@@ -73,6 +73,17 @@ func TestProbe(t *testing.T) {
 					return next, err
 				}
 			}, want: "must return ErrConflict: "},
+		"another error now and then": {
+			spoil: func(h *hostile) {
+				failed := false
+				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+					next, err := h.apply(key, data, version)
+					if errors.Is(err, cas.ErrConflict) && version == "" && h.read(key).Version != "" && !failed {
+						failed, err = true, errors.New("503 Server Busy")
+					}
+					return next, err
+				}
+			}},
 		"another version returned": {
 			spoil: func(h *hostile) {
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {

@@ -2,8 +2,11 @@ package azblob
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
@@ -12,7 +15,8 @@ import (
 )
 
 // Break implements [driver.Breaker]: the rest of the lease runs out. A lease that never ends has no rest: the service
-// frees it at once.
+// frees it at once. One that has expired, but could be renewed, is taken and released. [driver.BreakUnknown] leaves that
+// alone: whose it is cannot be seen.
 func (l *Locker) Break(ctx context.Context, name string, target driver.BreakTarget) error {
 	return l.breakLease(ctx, name, target, nil)
 }
@@ -47,19 +51,20 @@ func (l *Locker) breakLease(ctx context.Context, name string, target driver.Brea
 			if err != nil {
 				return err
 			}
+			if expired && seen.Token == 0 {
+				return nil // its next holder, or another break
+			}
 			if affects, err := seen.CheckTarget(target); !affects || err != nil {
 				return err
 			}
-			if expired && seen.Token == 0 {
-				return nil // its next holder
-			}
 			// Promise 6: a grant leaves the ETag as it is, so a request to break a lock without a holder would break one that comes now.
 			if expired = p.LeaseState != nil && *p.LeaseState == lease.StateTypeExpired; expired {
-				err = l.takeAway(ctx, name)
-				if hasCode(err, codesGone...) {
+				holder, known = r.id, true
+				err = l.takeAway(ctx, name, p.ETag)
+				switch {
+				case hasCode(err, codesGone...):
 					return nil
-				}
-				if hasCode(err, bloberror.LeaseAlreadyPresent, bloberror.LeaseIsBreakingAndCannotBeAcquired) {
+				case hasCode(err, bloberror.LeaseAlreadyPresent, bloberror.LeaseIsBreakingAndCannotBeAcquired, bloberror.ConditionNotMet):
 					continue // its holder has renewed it, or there is another
 				}
 				return err
@@ -87,16 +92,21 @@ func (l *Locker) breakLease(ctx context.Context, name string, target driver.Brea
 }
 
 // takeAway ends a lease that has expired, and that its holder could still renew: it takes the lease, if nobody has it, and releases it.
-func (l *Locker) takeAway(ctx context.Context, name string) error {
+// If the answer is lost and the context ends, the lock is free 15 s later.
+func (l *Locker) takeAway(ctx context.Context, name string, seen *azcore.ETag) error {
 	mine, err := lease.NewBlobClient(l.lockBlob(name, "").blob, nil) // with an ID of its own
 	if err != nil {
 		return err
 	}
-	if _, err := mine.AcquireLease(l.retryIfRefused(ctx), int32(limits.MinTTL/time.Second), nil); err != nil {
-		return err
+	unchanged := &lease.BlobAcquireOptions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: seen}}
+	_, err = mine.AcquireLease(l.retryIfRefused(ctx), int32(limits.MinTTL/time.Second), unchanged)
+	var answer *azcore.ResponseError
+	if errors.As(err, &answer) && answer.StatusCode < http.StatusInternalServerError {
+		return err // it was not taken
 	}
-	if _, err = mine.ReleaseLease(l.withRetries(ctx, 0), nil); hasCode(err, codesLost...) {
-		return nil
+	noteDoubt(ctx) // whatever fails from here on leaves it open whether the lease was taken
+	if _, released := mine.ReleaseLease(l.withRetries(ctx, 0), nil); err == nil && !hasCode(released, codesLost...) {
+		err = released
 	}
 	return err
 }

@@ -106,19 +106,21 @@ func TestBreakOfAFreeLockBreaksNobody(t *testing.T) {
 	}
 }
 
+// expired makes a lock that was released look as if its lease had expired.
+func expired(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+	resp, err := base.RoundTrip(r)
+	if err == nil {
+		resp.Header.Set("x-ms-lease-state", "expired")
+	}
+	return resp, err
+}
+
 // An expired lease, which its holder could renew, is taken and released. So nobody is broken who takes it, or has just done so.
 func TestBreakOfAnExpiredLease(t *testing.T) {
 	t.Parallel()
 	store := newTestContainer(t)
 	l, w := store.lockerWithFaults()
 	other := store.locker()
-	expired := func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-		resp, err := base.RoundTrip(r)
-		if err == nil {
-			resp.Header.Set("x-ms-lease-state", "expired")
-		}
-		return resp, err
-	}
 	last := acquire(t, other, request("n"))
 	for _, target := range []driver.BreakTarget{driver.BreakToken(last.Token), driver.BreakAnybody()} {
 		release(t, other, last)
@@ -152,6 +154,61 @@ func TestBreakOfAnExpiredLease(t *testing.T) {
 			t.Errorf("taken meanwhile: error %v, requests %v", err, w.take())
 		}
 		last = acquire(t, other, next)
+	}
+	for way, breakIt := range map[string]func(context.Context, string, driver.BreakTarget) error{"Break": l.Break, "BreakNow": l.BreakNow} {
+		release(t, other, last)
+		w.take()
+		w.next(reqRead, expired)
+		w.next(reqAcquire, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+			last = acquire(t, other, request("n")) // with its record
+			return base.RoundTrip(r)
+		})
+		if err := breakIt(bounded(t), "n", driver.BreakAnybody()); err != nil || w.count(reqBreak) != 0 {
+			t.Errorf("%s, granted meanwhile: error %v, requests %v", way, err, w.take())
+		}
+		if _, err := other.Renew(bounded(t), last); err != nil {
+			t.Errorf("%s, granted meanwhile: %v", way, err)
+		}
+	}
+}
+
+// Of an expired lease that is taken, the answer may be lost, or its release may be refused.
+func TestBreakOfAnExpiredLeaseInDoubt(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
+	other := store.locker()
+	last := acquire(t, other, request("lost"))
+	release(t, other, last)
+	w.next(reqRead, expired)
+	w.next(reqAcquire, unanswered)
+	if err := l.Break(bounded(t), "lost", driver.BreakToken(last.Token)); err == nil || driver.OutcomeKnown(err) {
+		t.Errorf("the answer is lost: %v", err)
+	}
+	if r, err := other.Inspect(bounded(t), "lost"); err != nil || r.State != driver.StateFree {
+		t.Errorf("afterwards: %v, %v", r.State, err)
+	}
+	last = acquire(t, other, request("refused"))
+	release(t, other, last)
+	w.next(reqRead, expired)
+	w.next(reqRelease, respond(http.StatusForbidden, "AuthorizationPermissionMismatch"))
+	if err := l.Break(bounded(t), "refused", driver.BreakToken(last.Token)); err == nil || driver.OutcomeKnown(err) {
+		t.Errorf("the release is refused: %v", err)
+	}
+	// Another break meets the lease of this one, which nobody holds.
+	last = acquire(t, other, request("twice"))
+	release(t, other, last)
+	two, w2 := store.lockerWithFaults()
+	w.next(reqRead, expired)
+	w.next(reqRelease, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		w2.next(reqRead, expired)
+		if err := two.Break(bounded(t), "twice", driver.BreakToken(last.Token)); err != nil {
+			t.Errorf("the second break: %v", err)
+		}
+		return base.RoundTrip(r)
+	})
+	if err := l.Break(bounded(t), "twice", driver.BreakToken(last.Token)); err != nil {
+		t.Errorf("the first break: %v", err)
 	}
 }
 

@@ -249,6 +249,13 @@ type tries struct {
 
 type triesKey struct{}
 
+// noteDoubt says that a request of the present operation may have been processed, whatever the next ones are answered.
+func noteDoubt(ctx context.Context) {
+	if sent, ok := ctx.Value(triesKey{}).(*tries); ok {
+		sent.inDoubt.Store(true)
+	}
+}
+
 // repeatedFor are the answers after which a request is sent again: those of the SDK's default.
 var repeatedFor = []int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}

@@ -60,10 +60,10 @@ func explain(err error, ids []string, namespace string) error {
 	return addAdvice(err, namespace)
 }
 
-// readAfterError is the failure of a read after a write that may have been applied.
-type readAfterError struct{ error }
+// afterWriteError is the failure of a command after a write that may have been applied.
+type afterWriteError struct{ error }
 
-func (e *readAfterError) Unwrap() error { return e.error }
+func (e *afterWriteError) Unwrap() error { return e.error }
 
 // onceError is an error of the Go driver without the repetition in its text.
 type onceError struct {

@@ -396,8 +396,8 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	// A release may have been applied although the read that follows is denied. So may any write, if the Go driver
 	// repeated it after a lost answer and the right was revoked in between. No caller can see that repetition, and the
 	// lock is then taken for one TTL, so the usual cause decides: the user never had the right.
-	var read *readAfterError
-	denied := (hasCode(err, codeUnauthorized, codeAuthenticationFailed) || refusedByRule(err)) && ctx.Err() == nil && !errors.As(err, &read)
+	var after *afterWriteError
+	denied := (hasCode(err, codeUnauthorized, codeAuthenticationFailed) || refusedByRule(err)) && ctx.Err() == nil && !errors.As(err, &after)
 	if err == nil {
 		return nil
 	}

@@ -62,7 +62,7 @@ func (l *Locker) releaseReaders(ctx context.Context, chunk []int, leases []drive
 	}
 	found, err := l.readersAmong(ctx, names, ids, append(append(doc{}, wokenFields...), sharedFields...))
 	if err != nil {
-		return nil, &readAfterError{err}
+		return nil, &afterWriteError{err}
 	}
 	var woken []hint
 	for name, after := range found {

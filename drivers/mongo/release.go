@@ -99,7 +99,7 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 			l.wakeWaiters(ctx, left) // a fail-over has kept the hints from being left; now there is a primary again
 		}
 		if err != nil {
-			return &readAfterError{err}
+			return &afterWriteError{err}
 		}
 		if released {
 			return nil
@@ -161,7 +161,10 @@ func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (foun
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return false, nil, nil
 	}
-	return true, hintsTo(lease.Name, raw), err
+	if err != nil {
+		return false, nil, &afterWriteError{err}
+	}
+	return true, hintsTo(lease.Name, raw), nil
 }
 
 // hintTimeout limits the time for hints, which the Go driver would otherwise send again until the

@@ -42,7 +42,7 @@ func (l *Locker) releaseChunk(ctx context.Context, chunk []int, leases []driver.
 	}
 	after, err := l.afterRelease(ctx, names, res.MatchedCount < int64(len(chunk)))
 	if err != nil {
-		return nil, &readAfterError{err}
+		return nil, &afterWriteError{err}
 	}
 	var woken []hint
 	for _, i := range chunk {

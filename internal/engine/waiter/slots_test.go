@@ -175,6 +175,11 @@ func TestReadersAreJoined(t *testing.T) {
 		if shown, _ := s.at(time.Second).Inspected(s.v.now, 0, r, false); (shown == Free) != joins {
 			t.Errorf("a caller that joins readers (%v) was shown %d", joins, shown)
 		}
+		s.woken(s.v.now, 0, nothingMissed)
+		r.Position, r.Waiters = 2, 2
+		if shown, _ := s.Inspected(s.v.now, 0, r, false); shown != Held {
+			t.Errorf("a caller that is woken in its turn was shown %d", shown)
+		}
 	}
 }
 

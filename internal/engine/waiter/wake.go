@@ -125,7 +125,8 @@ func (w *Waiter) Read(now time.Duration, slot, number int, r driver.Record, fail
 // shows a holder, the request is due later.
 func (w *Waiter) Inspected(now time.Duration, slot int, r driver.Record, failed bool) (Shown, []Action) {
 	s := &w.slots[slot]
-	joins := w.traits.Shared && len(r.Holders) > 0 // unless others wait before it, which only a request shows
+	// A reader joins others, unless somebody waits before it, which only a request shows. One that is woken in its turn need not ask.
+	joins := w.traits.Shared && len(r.Holders) > 0 && (r.Position == 0 || !s.watching)
 	if failed || r.State != driver.StateHeld || joins || r.RemainingKnown && r.Remaining <= 0 || w.maybeOurs(now, s) {
 		return Free, nil
 	}
