@@ -7,6 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 )
 
+// Racers is how many writes of a probe race.
+const Racers = racers
+
 // SetClock replaces the clock of a Locker's process. Nothing must use the Locker so far.
 func (l *Locker) SetClock(now func() time.Time) { l.now, l.began = now, now() }
 

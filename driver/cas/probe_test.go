@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,11 +76,11 @@ func TestProbe(t *testing.T) {
 			}, want: "must return ErrConflict: "},
 		"another error now and then": {
 			spoil: func(h *hostile) {
-				failed := false
+				var refused atomic.Int32
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 					next, err := h.apply(key, data, version)
-					if errors.Is(err, cas.ErrConflict) && version == "" && h.read(key).Version != "" && !failed {
-						failed, err = true, errors.New("503 Server Busy")
+					if errors.Is(err, cas.ErrConflict) && version == "" && refused.Add(1) == cas.Racers { // the others are those that lost the race
+						err = errors.New("503 Server Busy")
 					}
 					return next, err
 				}
