@@ -172,6 +172,29 @@ func TestBreakOfAnExpiredLease(t *testing.T) {
 	}
 }
 
+// A lock that was granted and released meanwhile, or removed, is left alone.
+func TestBreakOfALeaseThatHasExpiredAndGone(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
+	other := store.locker()
+	last := acquire(t, other, request("n"))
+	release(t, other, last)
+	w.next(reqRead, expired)
+	w.next(reqAcquire, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+		release(t, other, acquire(t, other, request("n")))
+		return base.RoundTrip(r)
+	})
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil || w.count(reqRelease) != 0 {
+		t.Errorf("released meanwhile: error %v, requests %v", err, w.take())
+	}
+	w.next(reqRead, expired)
+	w.next(reqAcquire, respond(http.StatusNotFound, "BlobNotFound"))
+	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil {
+		t.Errorf("removed meanwhile: %v", err)
+	}
+}
+
 // Of an expired lease that is taken, the answer may be lost, or its release may be refused.
 func TestBreakOfAnExpiredLeaseInDoubt(t *testing.T) {
 	t.Parallel()

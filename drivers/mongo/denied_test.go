@@ -1,9 +1,11 @@
 package mongo
 
 import (
+	"context"
 	"errors"
 	"testing"
 
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -45,6 +47,36 @@ func TestDenied(t *testing.T) {
 		t.Errorf("Release: %v", err)
 	}
 	setFailPoint(t, control, "off", field("errorCode", codeUnauthorized))
+	if err := l.Release(bounded(t), lease); err != nil {
+		t.Errorf("the release again: %v", err)
+	}
+}
+
+// A release that is denied when it is repeated may have been applied the first time.
+func TestDeniedRepeatOfARelease(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
+	control := mongotest.Connect(t, rs.URI())
+	base := mongotest.CollectionOf(t, control)
+	failing := false
+	client := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("denied").SetMonitor(&event.CommandMonitor{
+		Failed: func(_ context.Context, e *event.CommandFailedEvent) {
+			if failing && e.CommandName == "findAndModify" {
+				failing = false
+				setFailPoint(t, control, docOf("times", 1), field("appName", "denied"), field("failCommands", list{"findAndModify"}),
+					field("errorCode", codeUnauthorized))
+			}
+		},
+	}))
+	l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
+	lease := acquire(t, l, longRequest("job", "holder"))
+	lease.Contended = true
+	failing = true
+	setFailPoint(t, control, docOf("times", 1), field("appName", "denied"), field("failCommands", list{"findAndModify"}),
+		field("closeConnection", true))
+	if err := l.Release(bounded(t), lease); err == nil || driver.OutcomeKnown(err) || failing {
+		t.Errorf("%v; the second one was denied: %v", err, !failing)
+	}
 	if err := l.Release(bounded(t), lease); err != nil {
 		t.Errorf("the release again: %v", err)
 	}
