@@ -219,7 +219,8 @@ func (c *check) wakingSince(watched bool, waiter driver.WaiterID) {
 	c.held(l, req)
 	c.release(c.a, lease)
 	if watched {
-		time.Sleep(100 * time.Millisecond) // the event of the release comes before the watch
+		// So that the event of the release comes before the watch. One that comes later is reported to it: then less is shown.
+		time.Sleep(100 * time.Millisecond)
 	}
 	began, released := make(chan bool, 1), make(chan struct{}, 1)
 	defer l.Capabilities().Waker.Wake(lease.Name, waiter, func(up driver.Wakeup) {

@@ -189,13 +189,13 @@ func Draw(seed uint64) Plan {
 	if d.chance(0.1) {
 		count = 6 // a longer queue
 	}
-	crowd := p.Backend == Mongo && d.chance(0.007) // of one plan in 200: a release wakes one waiter of so many
-	if crowd {
+	long := p.Backend == Mongo && d.chance(0.007) // of one plan in 200: a release wakes one waiter of so many
+	if long {
 		count, does = driver.LongQueue+4, []Actor{{Kind: Locks, Name: "a", N: 1, MaxHold: 2 * time.Second, MaxIdle: 2 * time.Second}}
 	}
 	for range count {
 		pr := Process{TTL: ttl, Drift: d.drift(), Start: d.between(0, 5*time.Second), Wake: Hints}
-		if p.Backend == Azure || !crowd && d.chance(0.1) {
+		if p.Backend == Azure || !long && d.chance(0.1) {
 			pr.Wake = Polls
 		}
 		if mixed {
@@ -205,7 +205,7 @@ func Draw(seed uint64) Plan {
 			pr.Poll = 4 * time.Second
 		}
 		for _, a := range does {
-			if crowd || !d.chance(0.1) {
+			if long || !d.chance(0.1) {
 				pr.Does = append(pr.Does, a)
 			}
 		}
@@ -214,7 +214,7 @@ func Draw(seed uint64) Plan {
 	p.Duration = min(p.Duration, p.Heal+p.recovery()+judged)
 	p.drawClocks(d)
 	p.drawFaults(d)
-	if !crowd {
+	if !long {
 		p.drawModes(newDice(seed, 7))
 		p.drawDenials(newDice(seed, 8))
 	}

@@ -136,12 +136,12 @@ func TestSignalThatDoesNotReachTheCommand(t *testing.T) {
 	// Nor has a guardian that says so stopped the command.
 	ended := make(chan struct{})
 	close(ended)
-	told := &Child{pid: c.pid, probe: c.probe, guardian: &guardian{process: c.guardian.process, inTime: true, ended: ended}}
-	if told.StoppedInTime(patience) {
+	answered := &Child{pid: c.pid, probe: c.probe, guardian: &guardian{process: c.guardian.process, inTime: true, ended: ended}}
+	if answered.StoppedInTime(patience) {
 		t.Error("the command counts as stopped")
 	}
 	denied = false
-	if !told.StoppedInTime(patience) {
+	if !answered.StoppedInTime(patience) {
 		t.Error("the command does not count as stopped")
 	}
 }
