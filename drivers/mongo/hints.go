@@ -54,7 +54,7 @@ type hints struct {
 	coll  *mongo.Collection // of the hints for this Locker
 	me    string            // the ID of this Locker
 
-	made sync.Map // the names of the collections that this Locker has made, or found
+	made sync.Map // the names of the collections that this Locker has found or made
 
 	maxLag int64         // maxLag, shorter in tests
 	await  time.Duration // hintAwait, shorter in tests
@@ -77,7 +77,7 @@ func newLockerID() string {
 // collectionOf returns the collection of the hints for a Locker.
 func (h *hints) collectionOf(id string) *mongo.Collection {
 	// A hint is worth nothing to a waiter that would have to wait for a majority.
-	return h.locks.Database().Collection(h.locks.Name()+hintsSuffix+strconv.FormatInt(hintsNumber(id), hintsCollections),
+	return h.locks.Database().Collection(h.nameOf(hintsNumber(id)),
 		majorityOptions(), acknowledgedByPrimary().SetReadConcern(readconcern.Local()))
 }
 
@@ -161,15 +161,41 @@ func (h *hints) send(ctx context.Context, all []hint, failed func(left []hint, e
 }
 
 func (h *hints) insert(ctx context.Context, coll *mongo.Collection, documents list) error {
-	if _, made := h.made.LoadOrStore(coll.Name(), true); !made {
-		// Its waiters may all be processes that read no hints. The insert would make a collection without a bound then.
-		_ = createCapped(ctx, coll)
-	}
+	h.ensure(ctx, coll)
 	_, err := sendOnce(ctx, coll, "insert", field("documents", documents))
 	if worthRepeating(ctx, err) {
 		_, err = coll.InsertMany(ctx, documents)
 	}
 	return err
+}
+
+// ensure has a collection made, unless this Locker knows it: its waiters may all be processes that read no hints, and an insert would
+// make a collection without a bound. The waiter is kept waiting meanwhile, and to make one takes a majority even if there is one. So it
+// looks for all collections first, mostly once for all hints that the Locker ever sends.
+func (h *hints) ensure(ctx context.Context, coll *mongo.Collection) {
+	if _, made := h.made.Load(coll.Name()); made {
+		return
+	}
+	found, _ := coll.Database().ListCollectionNames(ctx, docOf("name", docOf("$in", h.names())))
+	for _, name := range found {
+		h.made.Store(name, true)
+	}
+	if _, made := h.made.LoadOrStore(coll.Name(), true); !made {
+		_ = createCapped(ctx, coll)
+	}
+}
+
+// names are those of all collections of hints.
+func (h *hints) names() list {
+	var all list
+	for n := range hintsCollections {
+		all = append(all, h.nameOf(int64(n)))
+	}
+	return all
+}
+
+func (h *hints) nameOf(number int64) string {
+	return h.locks.Name() + hintsSuffix + strconv.FormatInt(number, hintsCollections)
 }
 
 // open opens a cursor, and first makes the collection if there is none. A cursor on an empty
