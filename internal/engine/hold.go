@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
-	"github.com/holdfast-go/holdfast/internal/engine/waiter"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
 	"github.com/holdfast-go/holdfast/internal/timing"
@@ -26,10 +25,11 @@ type Hold struct {
 	ended        atomic.Pointer[error]      // the cause of the end of its context, or nil
 	policy       *Policy
 	entry        renewal.Entry
-	slot         int32                   // below 1,000; shares a word with managed
+	slot         int32                   // below 1,000; shares a word with two fields
 	managed      bool                    // Do, a runner, a LeaseManager or Partitions releases it after its work
+	isInDoubt    bool                    // a duplicate of the acquiring request may land, until inDoubtUntil
 	release      atomic.Pointer[release] // nil until it begins
-	inDoubt      waiter.InDoubt          // a duplicate of the acquiring request may land
+	inDoubtUntil time.Duration           // see isInDoubt
 	takenAt      time.Duration           // when the queue was notified of it
 	nextHolder   *Hold                   // of this process, in the same queue
 	handoffUntil time.Duration           // a release after this moment is not a handoff
@@ -141,7 +141,7 @@ func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, manage
 // PrepareHold makes a hold. Begin must follow.
 func (c *Client) PrepareHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
 	h := &Hold{client: c, managed: managed, parent: parent, policy: a.policy,
-		slot: int32(g.slot), inDoubt: g.inDoubt, handoffUntil: g.handoffUntil}
+		slot: int32(g.slot), isInDoubt: g.inDoubt.Any, inDoubtUntil: g.inDoubt.Until, handoffUntil: g.handoffUntil}
 	h.entry.Init(&a.policy.Policy, g.lease, h)
 	if m := h.measure(parent, telemetry.Hold); m != nil {
 		h.parent = m

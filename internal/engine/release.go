@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
+	"github.com/holdfast-go/holdfast/internal/engine/waiter"
 	"github.com/holdfast-go/holdfast/internal/event"
 )
 
@@ -80,11 +81,12 @@ func (h *Hold) EndRelease(inTime bool, err error) {
 	if err == nil && inTime {
 		e.Report(event.Released, "", nil)
 	}
+	doubt := waiter.InDoubt{Any: h.isInDoubt, Until: h.inDoubtUntil}
 	if err != nil {
-		h.inDoubt.Note(c.now() + e.Timing.TTL)
+		doubt.Note(c.now() + e.Timing.TTL)
 	}
-	if h.inDoubt.Any && c.now() < h.inDoubt.Until && !errors.Is(err, driver.ErrClosed) {
-		c.CleanUp(e.Lease, h.inDoubt.Until, e.Timing.RequestTimeout, e.Emit)
+	if doubt.Any && c.now() < doubt.Until && !errors.Is(err, driver.ErrClosed) {
+		c.CleanUp(e.Lease, doubt.Until, e.Timing.RequestTimeout, e.Emit)
 	}
 	c.queues.freed(h, h.yieldUntil())
 	c.mu.Lock()
