@@ -170,8 +170,8 @@ func (h *hints) insert(ctx context.Context, coll *mongo.Collection, documents li
 }
 
 // ensure has a collection made, unless this Locker knows it: its waiters may all be processes that read no hints, and an insert would
-// make a collection without a bound. The waiter is kept waiting meanwhile, and to make one takes a majority even if there is one. So it
-// looks for all collections first, mostly once for all hints that the Locker ever sends.
+// make a collection without a bound. The waiter is kept waiting meanwhile, and a command that makes one takes longer than a hint, even if
+// there is one. So it looks for all collections first, mostly once for all hints that the Locker ever sends.
 func (h *hints) ensure(ctx context.Context, coll *mongo.Collection) {
 	if _, made := h.made.Load(coll.Name()); made {
 		return

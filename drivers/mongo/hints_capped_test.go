@@ -44,7 +44,8 @@ func TestHintsLookForTheirCollectionsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := commandNames(log.take()), []string{"listCollections", "insert", "insert", "insert", "insert", "insert", "insert"}; !slices.Equal(got, want) {
+	want := []string{"listCollections", "insert", "insert", "insert", "insert", "insert", "insert"}
+	if got := commandNames(log.take()); !slices.Equal(got, want) {
 		t.Errorf("sent %v, want %v", got, want)
 	}
 }
