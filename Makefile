@@ -162,8 +162,8 @@ docs: $(DOCS_TOOLS)/installed ## build the site of the pages in .cache/site; a b
 docs-serve: $(DOCS_TOOLS)/installed ## show the site at http://127.0.0.1:8000 and build it again after each change
 	@$(MKDOCS) serve -f tools/docs/mkdocs.yml --no-strict
 
-docs-reference: ## write docs/command-reference.md from the command's help
-	$(GO) -C cmd/holdfast test -count=1 -run '^TestReferencePage$$' . -update
+docs-reference: ## write docs/command-reference.md from the command's help, and driver/importpaths.go
+	$(GO) -C cmd/holdfast test -count=1 -run '^(TestReferencePage|TestImportPaths)$$' . -update
 
 # Installs mkdocs and its theme from PyPI into .cache once, and again after a change of the versions.
 $(DOCS_TOOLS)/installed: tools/docs/requirements.txt
