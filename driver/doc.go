@@ -31,7 +31,8 @@
 //
 // Package [github.com/holdfast-go/holdfast/driver/cas] has a whole Locker for any store that can write a value on
 // the condition that it has a given version, such as an ETag. A driver for it implements three methods. Package
-// [github.com/holdfast-go/holdfast/driver/guard] has what drivers' guards share.
+// [github.com/holdfast-go/holdfast/driver/guard] has what drivers' guards share, and package
+// [github.com/holdfast-go/holdfast/driver/driverutil] what else they repeat, such as to parse a URL without showing any of it.
 //
 // Package [github.com/holdfast-go/holdfast/driver/lockstate] has the rules by which a
 // lock changes hands. It is for stores that keep bytes but cannot apply the rules

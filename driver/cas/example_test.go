@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // etagStore is a store that speaks HTTP and has ETags, as object stores do. It is all that a driver needs to
@@ -24,13 +25,12 @@ type etagStore struct {
 
 // openETag makes the Locker. A driver registers it in an init function, in its driver.Description.
 func openETag(ctx context.Context, rawURL string) (driver.Locker, error) {
-	u, err := url.Parse(rawURL)
-	if err != nil || u.Host == "" {
-		return nil, driver.Invalid("URL", "with scheme etag", "etag://HOST/PATH/") // the URL may have a password
-	}
-	query := u.Query()
-	if err := driver.CheckParams(query, driver.ParamHistory); err != nil {
+	u, query, err := driverutil.ParseURL(rawURL, "etag://HOST/PATH/", driver.ParamHistory)
+	if err != nil {
 		return nil, err
+	}
+	if u.Host == "" {
+		return nil, driver.Invalid("URL", "without a host", "etag://HOST/PATH/") // the URL may have a password
 	}
 	history, err := driver.HistoryParam(query)
 	if err != nil {

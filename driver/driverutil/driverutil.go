@@ -28,6 +28,24 @@ func Opened[L driver.Locker](l L, err error) (driver.Locker, error) {
 	return l, nil
 }
 
+// ParseURL returns a URL and its parameters, of which all are among params. It refuses a "#" and what follows it. The error is a
+// *[driver.InvalidError]; form says in it what a URL of the driver looks like. It shows nothing of the URL but the name of a
+// parameter, since a URL that was written by mistake may have a secret anywhere.
+func ParseURL(rawURL, form string, params ...string) (*url.URL, url.Values, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, nil, driver.Invalid("URL", "that cannot be parsed", form)
+	}
+	if strings.Contains(rawURL, "#") {
+		return nil, nil, driver.Invalid("URL", "with a #", form)
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, nil, driver.Invalid("URL", "with parameters that are not properly encoded", form)
+	}
+	return u, query, driver.CheckParams(query, params...)
+}
+
 // Part is a parameter of a URL that belongs to the place of locks, and the word before it in a text.
 type Part struct{ Word, Param string }
 

@@ -38,6 +38,27 @@ func TestOpened(t *testing.T) {
 	}
 }
 
+// A URL has parameters that the driver knows, and nothing else beside them. The error shows the name of a parameter, and the form.
+func TestParseURL(t *testing.T) {
+	t.Parallel()
+	u, query, err := driverutil.ParseURL("acme://host/a%20b?x=%31&y=", "acme://HOST", "x", "y")
+	if err != nil || u.Host != "host" || u.Path != "/a b" || query.Get("x") != "1" || !query.Has("y") {
+		t.Errorf("got %v, %v, %v", u, query, err)
+	}
+	for rawURL, want := range map[string]string{
+		"acme://host/%zzsecret":  "URL that cannot be parsed is invalid: must be acme://HOST",
+		"acme://host#secret":     "URL with a # is invalid: must be acme://HOST",
+		"acme://host#":           "URL with a # is invalid: must be acme://HOST",
+		"acme://host?x=%zsecret": "URL with parameters that are not properly encoded is invalid: must be acme://HOST",
+		"acme://host?x=1;secret": "URL with parameters that are not properly encoded is invalid: must be acme://HOST",
+		"acme://host?z=secret":   `URL parameter "z" is invalid: must be one of x, y`,
+	} {
+		if _, _, err := driverutil.ParseURL(rawURL, "acme://HOST", "x", "y"); err == nil || err.Error() != "holdfast: "+want {
+			t.Errorf("%s: %v, want %s", rawURL, err, want)
+		}
+	}
+}
+
 // A place has what separates locks, and nothing after an @, which may be the end of a password.
 func TestPlace(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // URL parameters.
@@ -102,19 +103,14 @@ func parseURL(rawURL string) (location, error) {
 		return location{}, driver.Invalid("URL", value, rule)
 	}
 	const form = "of the form azblob://ACCOUNT/CONTAINER[/PREFIX]"
-	u, err := url.Parse(rawURL)
-	if err != nil || u.Opaque != "" || u.Fragment != "" {
-		return invalid("with scheme azblob", form)
-	}
-	if u.User != nil {
-		return invalid("with user information", form+": credentials come from the environment")
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return invalid("with scheme azblob", "with a percent-encoded query")
-	}
-	if err := driver.CheckParams(query, params...); err != nil {
+	u, query, err := driverutil.ParseURL(rawURL, form, params...)
+	switch {
+	case err != nil:
 		return location{}, err
+	case u.Opaque != "":
+		return invalid("without //", form)
+	case u.User != nil:
+		return invalid("with user information", form+": credentials come from the environment")
 	}
 	history, err := driver.HistoryParam(query)
 	if err != nil {

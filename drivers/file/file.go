@@ -153,26 +153,14 @@ var params = []string{driver.ParamHistory, paramRetention}
 
 // parseURL returns the folder and the options of a URL.
 func parseURL(rawURL string) (dir string, opts []Option, err error) {
-	bad := func(value string) (string, []Option, error) {
-		return "", nil, driver.Invalid("URL", value,
-			"file: and a folder of this machine, such as file:/var/lib/holdfast or file:./locks, special characters as %XX")
-	}
-	u, err := url.Parse(rawURL)
+	const form = "file: and a folder of this machine, such as file:/var/lib/holdfast or file:./locks, special characters as %XX"
+	bad := func(value string) (string, []Option, error) { return "", nil, driver.Invalid("URL", value, form) }
+	u, query, err := driverutil.ParseURL(rawURL, form, params...)
 	if err != nil {
-		return bad("with scheme file")
+		return "", nil, err
 	}
 	if u.User != nil || u.Host != "" && u.Host != "localhost" {
 		return bad("with a host")
-	}
-	if u.Fragment != "" {
-		return bad("with a #")
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return bad("with parameters that are not properly encoded")
-	}
-	if err := driver.CheckParams(query, params...); err != nil {
-		return "", nil, err
 	}
 	if value := query.Get(paramRetention); query.Has(paramRetention) {
 		retention, err := time.ParseDuration(value)

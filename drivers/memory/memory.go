@@ -14,7 +14,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,19 +52,12 @@ func init() {
 
 func open(_ context.Context, rawURL string) (driver.Locker, error) {
 	const rule = "mem: and nothing after it but ?history=N; share a store with NewStore"
-	u, err := url.Parse(rawURL)
+	u, query, err := driverutil.ParseURL(rawURL, rule, params...)
 	if err != nil {
-		return nil, driver.Invalid("URL", "with scheme mem", rule)
-	}
-	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.User != nil || u.Fragment != "" {
-		return nil, driver.Invalid("URL", "with scheme mem", rule)
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return nil, driver.Invalid("URL", "with scheme mem", rule)
-	}
-	if err := driver.CheckParams(query, params...); err != nil {
 		return nil, err
+	}
+	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.User != nil {
+		return nil, driver.Invalid("URL", "with scheme mem", rule)
 	}
 	history, err := driver.HistoryParam(query)
 	if err != nil {
