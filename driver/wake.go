@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"crypto/rand"
+	"strconv"
 	"time"
 )
 
@@ -41,6 +42,14 @@ const (
 	// WakingEnded: releases are not reported, until WakingBegan is. The waiter polls.
 	WakingEnded
 )
+
+// Validate checks the Kind. The error is an *[InvalidError]. A client calls it, and polls where a driver reports another.
+func (u Wakeup) Validate() error {
+	if u.Kind > WakingEnded {
+		return Invalid("Wakeup.Kind", strconv.Itoa(int(u.Kind)), "MayBeFree, WakingBegan or WakingEnded")
+	}
+	return nil
+}
 
 // Waker wakes waiters, so that they need not poll.
 type Waker interface {

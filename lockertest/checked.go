@@ -105,6 +105,14 @@ func (c *check) checked(l driver.Locker) driver.Locker {
 				c.checkText("Check: the error", a.Err.Error(), "")
 			}
 			return a
+		case driver.MethodWake:
+			wake := call.Wake
+			call.Wake = func(up driver.Wakeup) {
+				if err := up.Validate(); err != nil {
+					c.errorf("Wake: %v", err)
+				}
+				wake(up)
+			}
 		case driver.MethodInspect:
 			a := next(ctx, call)
 			if c.checkError(method, of.Name, "", a.Err) == nil {

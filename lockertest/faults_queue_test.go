@@ -143,6 +143,15 @@ func queueFaults() []fault {
 			}),
 		},
 		{
+			name: "wake-ups of unknown kinds", says: "Wakeup.Kind 3 is invalid: must be MayBeFree", caught: []string{"queue/wakes"},
+			make: queues(func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
+				return next.Wake(name, waiter, func(up driver.Wakeup) {
+					wake(driver.Wakeup{Kind: driver.WakingEnded + 1})
+					wake(up)
+				})
+			}),
+		},
+		{
 			name: "waiters are not woken", says: "no call of wake", caught: []string{"queue/wakes"},
 			make: queues(func(driver.Waker, string, driver.WaiterID, func(driver.Wakeup)) func() { return func() {} }),
 		},

@@ -21,6 +21,7 @@
 //   - Each error names its operation and its lock, and has one meaning.
 //   - No two IDs are granted the same token.
 //   - A record is consistent, and shows nothing unknown as zero.
+//   - A wake-up has one of the kinds of the contract.
 //
 // Clauses that let a lease expire take real time, unless the test can set the driver's clock
 // ([Config.Advance]). They run in parallel. A whole run takes a few seconds if a TTL may be

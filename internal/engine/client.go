@@ -116,6 +116,9 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 		holds: map[*Hold]struct{}{}, participants: map[Participant]struct{}{},
 		shutdownDone: make(chan struct{}), waiter: driver.NewWaiterID(),
 	}
+	if c.capabilities.Waker != nil {
+		c.capabilities.Waker = checkedWaker{c.capabilities.Waker, c}
+	}
 	c.cleanups = newCleanups(c)
 	c.closing, c.endClosing = context.WithCancelCause(context.Background())
 	c.base, c.endBase = context.WithCancel(context.Background())

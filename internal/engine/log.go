@@ -104,6 +104,9 @@ func logLine(e event.Event) (slog.Level, string) {
 	}
 }
 
+// opWake is the Op of an event about a wake-up.
+const opWake = "wake"
+
 // failureLine returns the message of an event of type Error.
 func failureLine(op string, err error) string {
 	switch op {
@@ -118,6 +121,8 @@ func failureLine(op string, err error) string {
 		return "release failed, retrying until the lease expires"
 	case "inspect":
 		return "reading the lock's record failed, retrying"
+	case opWake:
+		return "the driver reports an unknown kind of wake-up, polling"
 	case "clean up":
 		return "cleanup of a request in doubt failed, retrying until its lease expires"
 	default:
