@@ -113,7 +113,12 @@ func TestTryDo(t *testing.T) {
 func TestListAndBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, store.Locker())
+		c := locktest.NewClient(t, driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			if broken := call.Method == driver.MethodBreak || call.Method == driver.MethodBreakNow; broken && call.Target == (driver.BreakTarget{}) {
+				t.Errorf("%s without a target is sent", call.Method)
+			}
+			return next(ctx, call)
+		}))
 		for _, name := range []string{"b/2", "a", "b/1"} {
 			locktest.MustLock(t, c, name)
 		}
@@ -151,7 +156,9 @@ func TestListAndBreak(t *testing.T) {
 			if err := call(t.Context(), "", driver.BreakAnybody()); !errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%s without a name: %v", method, err)
 			}
-			if err := call(t.Context(), "c", holdfast.BreakTarget{}); !errors.Is(err, driver.ErrInvalid) {
+			var invalid *driver.InvalidError
+			if err := call(t.Context(), "c", holdfast.BreakTarget{}); !errors.As(err, &invalid) || invalid.Field != "Target" ||
+				invalid.Value != "nobody" || !strings.Contains(invalid.Rule, "BreakAnybody") {
 				t.Errorf("%s without a target: %v", method, err)
 			}
 		}

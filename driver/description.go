@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -132,7 +133,7 @@ func (d *Description) check() error {
 	case d.Open == nil:
 		return Invalid("Open", "nil", "a function")
 	case d.Reach > ReachProcess:
-		return Invalid("Reach", "unknown", "ReachMachines, ReachMachine or ReachProcess")
+		return Invalid("Reach", strconv.Itoa(int(d.Reach)), "ReachMachines, ReachMachine or ReachProcess")
 	case (d.OpenCounted == nil) != (d.Requests == ""):
 		return Invalid("Requests", Quote(d.Requests), "set together with OpenCounted, to what it counts")
 	case d.Requests != "" && !isText(d.Requests):

@@ -36,16 +36,18 @@ func TestRegisterRefuses(t *testing.T) {
 		"Schemes \"Bad\"":  func(d *driver.Description) { d.Schemes = []string{"Bad"} },
 		"Schemes \"b:\"":   func(d *driver.Description) { d.Schemes = []string{"bad", "b:"} },
 		"without repeats":  func(d *driver.Description) { d.Schemes = []string{"bad", "bad"} },
-		"the scheme registered is that of the driver \"store of registered\"": func(d *driver.Description) {
-			d.Schemes = []string{"bad",
-				"registered"}
+		`Schemes "registered" is invalid: must be of one driver alone, and "store of registered" has it`: func(d *driver.Description) {
+			d.Schemes = []string{"bad", "registered"}
 		},
-		"without a URL":                     func(d *driver.Description) { d.Examples = nil },
+		`driver "store of twice": Schemes "twice" is invalid`: func(d *driver.Description) {
+			*d = described("twice") // the same driver again
+		},
+		"Examples without a URL is invalid": func(d *driver.Description) { d.Examples = nil },
 		"can be parsed":                     func(d *driver.Description) { d.Examples[0].URL = "bad://%zz" },
 		"with a scheme of this driver: bad": func(d *driver.Description) { d.Examples[0].URL = "other://HOST" },
 		"with an explanation":               func(d *driver.Description) { d.Examples[0].Help = "" },
 		"Open nil":                          func(d *driver.Description) { d.Open = nil },
-		"Reach unknown":                     func(d *driver.Description) { d.Reach = 77 },
+		"Reach 77 is invalid: must be":      func(d *driver.Description) { d.Reach = 77 },
 		"Requests \"rows\"":                 func(d *driver.Description) { d.Requests = "rows" },
 		"Requests \"\"":                     func(d *driver.Description) { d.OpenCounted = counted },
 		"Requests \"a\\tb\"":                func(d *driver.Description) { d.OpenCounted, d.Requests = counted, "a\tb" },

@@ -25,17 +25,18 @@ var registry struct {
 // function. Register panics if the description is not valid or one of the schemes is taken, since both are
 // programming errors. The text names the field, and what is allowed.
 func Register(d Description) {
-	if err := d.check(); err != nil {
-		panic("holdfast: Register of the driver " + Quote(d.Name) + ": " + strings.TrimPrefix(err.Error(), "holdfast: "))
-	}
+	err := d.check()
 	registry.Lock()
 	defer registry.Unlock()
 	for _, other := range registry.drivers {
 		for _, scheme := range d.Schemes {
-			if slices.Contains(other.Schemes, scheme) {
-				panic("holdfast: Register of the driver " + Quote(d.Name) + ": the scheme " + scheme + " is that of the driver " + Quote(other.Name))
+			if err == nil && slices.Contains(other.Schemes, scheme) {
+				err = Invalid("Schemes", Quote(scheme), "of one driver alone, and "+Quote(other.Name)+" has it")
 			}
 		}
+	}
+	if err != nil {
+		panic("holdfast: Register of the driver " + Quote(d.Name) + ": " + strings.TrimPrefix(err.Error(), "holdfast: "))
 	}
 	registry.drivers = append(registry.drivers, d)
 }
