@@ -78,7 +78,8 @@ type Credentials struct {
 	When string
 }
 
-// Reach says which processes see the same locks. Nothing checks it: with a wider one than the truth, two processes hold one lock.
+// Reach says which processes see the same locks. No program checks it: with a wider one than the truth, two processes hold one lock.
+// A test of this repository checks it with two processes, for the drivers of its module.
 type Reach uint8
 
 const (

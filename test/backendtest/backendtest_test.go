@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -10,7 +11,19 @@ import (
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
-func TestMain(m *testing.M) { serverprocess.Main(m) }
+// TestMain runs the tests, or is the other process of [TestReach].
+func TestMain(m *testing.M) {
+	url := os.Getenv(envOther)
+	if url == "" {
+		serverprocess.Main(m)
+	}
+	answer, err := beOther(context.Background(), url)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(answer)
+}
 
 // The drivers of this module can be opened where their descriptions say, and each test has a backend of its own.
 func TestBackends(t *testing.T) {
