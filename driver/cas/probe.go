@@ -120,12 +120,19 @@ func probeText() []byte {
 
 func quoteVersion(v string) string { return driver.Quote(v) }
 
-// Check implements [driver.Checker]. It reads one value.
+// What Check examines.
+const (
+	subjectStore  = "store"
+	subjectWrites = "conditional writes"
+)
+
+// Check implements [driver.Checker]. It reads one value. A driver with checks of its own calls it first: it says whether the
+// store can be trusted.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
-	store := driver.Finding{Subject: "store", Detail: "it answers"}
+	store := driver.Finding{Subject: subjectStore, Detail: "it answers"}
 	err := l.call(ctx, "check", "", nil, func(ctx context.Context) error {
 		if _, err := l.get(ctx, ProbeKey); err != nil {
-			store = driver.Finding{Subject: "store", Level: driver.LevelWrong, Detail: "a value cannot be read: " + err.Error(),
+			store = driver.Finding{Subject: subjectStore, Level: driver.LevelWrong, Detail: "a value cannot be read: " + err.Error(),
 				Remedy: "make sure that the store is reachable and that this program may read it"}
 		}
 		return ctx.Err()
@@ -136,7 +143,7 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	if report(store); store.Level == driver.LevelWrong {
 		return nil
 	}
-	probed := driver.Finding{Subject: "conditional writes", Detail: "of writes that raced when the store was opened, one was done at a time"}
+	probed := driver.Finding{Subject: subjectWrites, Detail: "of writes that raced when the store was opened, one was done at a time"}
 	if !l.probed.Load() {
 		probed.Level, probed.Detail = driver.LevelUnchecked, "they were not tried, because that writes a value"
 	}

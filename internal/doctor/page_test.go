@@ -16,7 +16,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/alldrivers"
 )
 
-// subjectsOf are the constants that name what a package examines.
+// casImport is the package that examines the store of every driver which is built on it.
+const casImport = "github.com/holdfast-go/holdfast/driver/cas"
+
+// subjectsOf are the constants that name what a package examines, with those of package cas if it is built on that.
 func subjectsOf(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -32,17 +35,26 @@ func subjectsOf(t *testing.T, dir string) map[string]bool {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if slices.ContainsFunc(file.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(casImport) }) {
+			maps.Copy(found, subjectsOf(t, "../../driver/cas"))
+		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.ValueSpec:
 				for i, name := range n.Names {
-					if strings.HasPrefix(strings.ToLower(name.Name), "subject") && i < len(n.Values) {
-						text, err := strconv.Unquote(n.Values[i].(*ast.BasicLit).Value)
-						if err != nil {
-							t.Fatal(err)
-						}
-						found[text] = true
+					if !strings.HasPrefix(strings.ToLower(name.Name), "subject") || i >= len(n.Values) {
+						continue
 					}
+					literal, is := n.Values[i].(*ast.BasicLit)
+					if !is {
+						t.Errorf("%s: %s must be a text in quotes", path, name.Name)
+						continue
+					}
+					text, err := strconv.Unquote(literal.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					found[text] = true
 				}
 			case *ast.KeyValueExpr: // a subject that is no constant would miss on the page
 				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Subject" {
@@ -118,5 +130,22 @@ func TestPageListsEveryCheck(t *testing.T) {
 	}
 	if len(rows) > 0 {
 		t.Errorf("the page has other sections: %v", rows)
+	}
+}
+
+// A driver that is built on package cas examines what that package does, with checks of its own or without.
+func TestChecksOfADriverOnCAS(t *testing.T) {
+	for own, want := range map[string][]string{
+		"// no checks of its own":        {"conditional writes", "store"},
+		`const subjectBucket = "bucket"`: {"bucket", "conditional writes", "store"},
+	} {
+		dir := t.TempDir()
+		text := "package acme\n\nimport _ \"" + casImport + "\"\n\n" + own + "\n"
+		if err := os.WriteFile(filepath.Join(dir, "acme.go"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Sorted(maps.Keys(subjectsOf(t, dir))); !slices.Equal(got, want) {
+			t.Errorf("%s: the checks are %q, want %q", own, got, want)
+		}
 	}
 }
