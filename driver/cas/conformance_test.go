@@ -1,11 +1,13 @@
 package cas_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/lockertest"
 	"github.com/holdfast-go/holdfast/test/locktest"
@@ -48,6 +50,20 @@ func TestConformance(t *testing.T) {
 			l := open(t)
 			l.(*cas.Locker).SetClock(clock.Now)
 			return l
+		}
+		lockertest.Run(t, cfg)
+	})
+	t.Run("by the server, with lost answers", func(t *testing.T) {
+		t.Parallel()
+		store, clock, config := newStore(), locktest.NewClock(), cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true},
+			Expiry: driver.ByServer, History: driver.DefaultHistory}}
+		store.now = clock.Now
+		config.Watch = store.watch
+		cfg := conformance(store, config)
+		cfg.Advance = clock.Advance
+		var opened atomic.Uint64
+		cfg.New = func(t *testing.T) driver.Locker {
+			return open(t, castest.Faulty(t, store, castest.LostAnswers(opened.Add(1))), config)
 		}
 		lockertest.Run(t, cfg)
 	})

@@ -2,7 +2,8 @@
 // if it still has a given version. The versions may be ETags, generations, revisions or resource versions. A
 // driver implements the three methods of [Store]; package cas has all else: leases, tokens, lost replies,
 // contention, past holders, data, breaking, listing, and, where the store has a watch and a clock, waking and an
-// order of waiters. Package [github.com/holdfast-go/holdfast/driver/lockstate] decides.
+// order of waiters. Package [github.com/holdfast-go/holdfast/driver/lockstate] decides. Package
+// [github.com/holdfast-go/holdfast/driver/cas/castest] makes a Store fail, for tests of a driver.
 //
 //	func open(ctx context.Context, rawURL string) (driver.Locker, error) {
 //		store, err := newStore(rawURL)

@@ -13,60 +13,41 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
 )
 
-// lossy loses the answers of the next writes. how says what becomes of each: "lost" (it is not done), "done" (the
-// answer alone is lost), "conflict" (it is done, and reported as a conflict), "late" (it is done after a while),
-// "twice" (it is sent twice, and the second answer is returned).
-func lossy(s *memStore, how ...string) {
-	s.put = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
-		if len(how) == 0 {
-			return s.apply(key, data, version)
-		}
-		this := how[0]
-		how = how[1:]
-		switch this {
-		case "lost":
-			return cas.Written{}, errNoAnswer
-		case "late":
-			go func() {
-				time.Sleep(time.Millisecond)
-				_, _ = s.apply(key, data, version)
-			}()
-			return cas.Written{}, errNoAnswer
-		case "twice":
-			_, _ = s.apply(key, data, version)
-			return s.apply(key, data, version)
-		case "conflict":
-			_, _ = s.apply(key, data, version)
-			return cas.Written{}, cas.ErrConflict
-		}
-		_, _ = s.apply(key, data, version)
-		return cas.Written{}, errNoAnswer
+// faults are what becomes of the next writes; later ones succeed.
+type faults struct{ next []castest.Fault }
+
+func (f *faults) draw() (now castest.Fault) {
+	if len(f.next) > 0 {
+		now, f.next = f.next[0], f.next[1:]
 	}
+	return now
 }
 
 // Promise 5: each call recognizes its own write whose answer was lost.
 func TestLostAnswers(t *testing.T) {
+	lost, done := castest.Fault{Lost: true}, castest.Fault{Unanswered: true}
+	late := castest.Fault{Late: time.Millisecond}
 	for _, expiry := range []driver.Expiry{driver.ByServer, driver.ByObservation} {
-		for _, how := range []string{"lost", "done", "late", "twice", "conflict", "lost,done", "done,lost", "late,late,late"} {
-			t.Run(fmt.Sprint(expiry, " ", how), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testLostAnswers(t, expiry, strings.Split(how, ",")) })
-			})
+		for how, next := range map[string][]castest.Fault{
+			"lost": {lost}, "done": {done}, "late": {late}, "twice": {{Twice: true}},
+			"lost, done": {lost, done}, "done, lost": {done, lost}, "late, late, late": {late, late, late},
+		} {
+			for _, kept := range []bool{true, false} {
+				t.Run(fmt.Sprint(expiry, " ", how, " ", kept), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { testLostAnswers(t, expiry, next, kept) })
+				})
+			}
 		}
 	}
 }
 
-func testLostAnswers(t *testing.T, expiry driver.Expiry, how []string) {
-	for _, kept := range []bool{true, false} {
-		testLostAnswersOf(t, expiry, how, kept)
-	}
-}
-
-// testLostAnswersOf makes the calls of one lease. With kept, they carry its State.
-func testLostAnswersOf(t *testing.T, expiry driver.Expiry, how []string, kept bool) {
-	ctx, store := t.Context(), newStore()
-	l := open(t, store, cas.Config{Info: driver.Info{Expiry: expiry, History: driver.DefaultHistory}})
+// testLostAnswers makes the calls of one lease, each with the next faults. With kept, they carry its State.
+func testLostAnswers(t *testing.T, expiry driver.Expiry, next []castest.Fault, kept bool) {
+	ctx, now := t.Context(), &faults{}
+	l := open(t, castest.Faulty(t, newStore(), now.draw), cas.Config{Info: driver.Info{Expiry: expiry, History: driver.DefaultHistory}})
 	must := func(what string, err error) {
 		t.Helper()
 		if err != nil {
@@ -80,7 +61,7 @@ func testLostAnswersOf(t *testing.T, expiry driver.Expiry, how []string, kept bo
 		must("inspect", err)
 		return r
 	}
-	lossy(store, how...)
+	now.next = next
 	first, err := l.TryAcquire(ctx, request("n", "first", time.Minute))
 	must("acquire", err)
 	if !kept {
@@ -89,18 +70,18 @@ func testLostAnswersOf(t *testing.T, expiry driver.Expiry, how []string, kept bo
 	if r := inspect(); r.Token != first.Token || r.State != driver.StateHeld {
 		t.Errorf("after the grant of %v the record is %+v", first, r)
 	}
-	lossy(store, how...)
+	now.next = next
 	renewed, err := l.Renew(ctx, first)
 	must("renew", err)
 	if kept {
 		first = renewed
 	}
-	lossy(store, how...)
+	now.next = next
 	must("write", l.WriteData(ctx, first, []byte("one"), driver.DataRevision{Token: first.Token}))
 	if _, at, err := l.ReadData(ctx, "n"); err != nil || at.Writes != 1 {
 		t.Errorf("after one write the data have revision %v, error %v", at, err)
 	}
-	lossy(store, how...)
+	now.next = next
 	second, err := l.HandOver(ctx, first, request("n", "second", time.Minute))
 	must("hand over", err)
 	if !kept {
@@ -109,19 +90,19 @@ func testLostAnswersOf(t *testing.T, expiry driver.Expiry, how []string, kept bo
 	if r := inspect(); r.Token != second.Token || second.Token <= first.Token || len(r.History) != 1 {
 		t.Errorf("after the handoff to %v the record is %+v", second, r)
 	}
-	lossy(store, how...)
+	now.next = next
 	must("break", l.Break(ctx, "n", driver.BreakAnybody()))
 	if r := inspect(); !r.Broken {
 		t.Errorf("after Break the record is %+v", r)
 	}
-	lossy(store, how...)
+	now.next = next
 	must("release", l.Release(ctx, second))
 	if r := inspect(); r.State != driver.StateFree || string(r.Data) != "one" {
 		t.Errorf("after the release the record is %+v", r)
 	}
 	third, err := l.TryAcquire(ctx, request("n", "third", time.Minute))
 	must("acquire", err)
-	lossy(store, how...)
+	now.next = next
 	must("break now", l.BreakNow(ctx, "n", driver.BreakToken(third.Token)))
 	if r := inspect(); r.State != driver.StateFree || r.Token != third.Token || len(r.History) != 3 {
 		t.Errorf("after BreakNow the record is %+v", r)
@@ -141,7 +122,7 @@ func TestLostBreakSparesTheNextHolder(t *testing.T) {
 			store.put = nil
 			_, _ = store.apply(key, data, version)
 			next, _ = l.TryAcquire(ctx, request("n", "next", time.Minute))
-			return cas.Written{}, errNoAnswer
+			return cas.Written{}, castest.ErrNoAnswer
 		}
 		if err := l.BreakNow(ctx, "n", driver.BreakAnybody()); err != nil {
 			t.Error(err)
@@ -165,7 +146,7 @@ func TestRefusalWhileAGrantIsUnderWay(t *testing.T) {
 		time.Sleep(time.Minute)
 		store.put = func(context.Context, string, []byte, string) (cas.Written, error) {
 			step = -30 * time.Second // the lease seems to go on
-			return cas.Written{}, errNoAnswer
+			return cas.Written{}, castest.ErrNoAnswer
 		}
 		if _, err := l.TryAcquire(ctx, request("n", "next", time.Minute)); err == nil || driver.OutcomeKnown(err) {
 			t.Errorf("while the write of a grant may arrive: %v", err)

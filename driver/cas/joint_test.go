@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
 )
 
 var sharing = cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, ProbeRounds: -1,
@@ -128,11 +129,12 @@ func TestRenewalOutlivesThatOfAnotherReader(t *testing.T) {
 func TestRandomRenewalsOfReaders(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
-			store := newStore()
+			store, next := newStore(), func() castest.Fault { return castest.Fault{} }
+			faulty := castest.Faulty(t, store, func() castest.Fault { return next() })
 			var lockers []*cas.Locker
 			leases := map[*cas.Locker][]driver.Lease{}
 			for i := range 2 {
-				l := open(t, store, sharing)
+				l := open(t, faulty, sharing)
 				for j := range 8 {
 					req := request("cache", fmt.Sprint("reader ", i, j), 5*time.Minute)
 					req.Mode = driver.Shared
@@ -145,7 +147,7 @@ func TestRandomRenewalsOfReaders(t *testing.T) {
 				lockers = append(lockers, l)
 			}
 			store.delay = randomDelay(seed)
-			bad(store, seed)
+			next = castest.Random(seed)
 			var mu sync.Mutex
 			ends := map[uint64]time.Time{} // by token
 			answered := 0

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
 )
 
 // randomDelay makes times of calls: mostly short, and sometimes long.
@@ -25,40 +26,6 @@ func randomDelay(seed uint64) func() time.Duration {
 			return time.Duration(random.Int64N(int64(time.Second)))
 		}
 		return time.Duration(random.Int64N(int64(5 * time.Millisecond)))
-	}
-}
-
-// bad loses some writes, or their answers, or does them late or twice.
-func bad(s *memStore, seed uint64) {
-	var mu sync.Mutex
-	random := rand.New(rand.NewPCG(seed, 2))
-	draw := func(n int) int {
-		mu.Lock()
-		defer mu.Unlock()
-		return random.IntN(n)
-	}
-	s.put = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
-		if err := s.wait(ctx, key); err != nil {
-			return cas.Written{}, err
-		}
-		switch draw(12) {
-		case 0:
-			return cas.Written{}, errNoAnswer
-		case 1:
-			_, _ = s.apply(key, data, version)
-			return cas.Written{}, errNoAnswer
-		case 2, 3:
-			late := time.Duration(draw(4000)) * time.Millisecond
-			go func() {
-				time.Sleep(late)
-				_, _ = s.apply(key, data, version)
-			}()
-			return cas.Written{}, errNoAnswer
-		case 4:
-			_, _ = s.apply(key, data, version)
-			return cas.Written{}, cas.ErrConflict
-		}
-		return s.apply(key, data, version)
 	}
 }
 
@@ -118,7 +85,7 @@ func client(ctx context.Context, l *cas.Locker, r *referee, id string, random *r
 		}
 		var lease driver.Lease
 		var sent time.Time
-		err := errNoAnswer
+		err := castest.ErrNoAnswer
 		for err != nil && ctx.Err() == nil {
 			sent = time.Now()
 			if lease, err = l.TryAcquire(ctx, req); err != nil {
@@ -186,13 +153,13 @@ func TestRandomSchedules(t *testing.T) {
 						store.now = nil
 					}
 					store.delay = randomDelay(seed)
-					bad(store, seed)
+					faulty := castest.Faulty(t, store, castest.Random(seed))
 					r := &referee{t: t}
 					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 					defer cancel()
 					var wg sync.WaitGroup
 					for i := range 4 {
-						l := open(t, store, cas.Config{Info: driver.Info{Expiry: expiry, History: 3}, Watch: store.watch, ProbeRounds: -1,
+						l := open(t, faulty, cas.Config{Info: driver.Info{Expiry: expiry, History: 3}, Watch: store.watch, ProbeRounds: -1,
 							CallLimit: 2 * time.Second})
 						wg.Go(func() { client(ctx, l, r, fmt.Sprint("client ", i), rand.New(rand.NewPCG(seed, uint64(i)+10))) })
 					}
