@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
@@ -176,22 +177,29 @@ func (h *hints) ensure(ctx context.Context, coll *mongo.Collection) {
 	if _, made := h.made.Load(coll.Name()); made {
 		return
 	}
-	found, _ := coll.Database().ListCollectionNames(ctx, docOf("name", docOf("$in", h.names())))
-	for _, name := range found {
-		h.made.Store(name, true)
-	}
+	h.find(ctx)
 	if _, made := h.made.LoadOrStore(coll.Name(), true); !made {
 		_ = createCapped(ctx, coll)
 	}
 }
 
-// names are those of all collections of hints.
-func (h *hints) names() list {
-	var all list
+// find notes the collections of hints that there are. After an error it notes none.
+func (h *hints) find(ctx context.Context) {
+	var names list
 	for n := range hintsCollections {
-		all = append(all, h.nameOf(int64(n)))
+		names = append(names, h.nameOf(int64(n)))
 	}
-	return all
+	// Encoded here, since a database has the program's own encoders and read preference; see majorityOptions.
+	command := mustMarshal(doc{field("listCollections", 1), field("filter", docOf("name", docOf("$in", names))), field("nameOnly", true)})
+	reply, _ := h.locks.Database().RunCommand(ctx, command, options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+	found, _ := reply.Lookup("cursor", "firstBatch").ArrayOK()
+	values, _ := found.Values()
+	for _, value := range values {
+		collection, _ := value.DocumentOK()
+		if name, ok := collection.Lookup("name").StringValueOK(); ok {
+			h.made.Store(name, true)
+		}
+	}
 }
 
 func (h *hints) nameOf(number int64) string {
