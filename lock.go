@@ -25,35 +25,13 @@ import (
 // kept the lock, such as [ErrHeld]. Do does not return the error of a failed release: it is
 // reported to the observers, and cleanup goes on in the background until the lease expires.
 func (c *Client) Do(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
-	if fn == nil {
-		return driver.Invalid("fn", "nil", "a function")
-	}
-	s, err := c.settings(ctx, name, opts)
-	if err != nil {
-		return err
-	}
-	h, err := c.core.WaitAcquire(ctx, ctx, name, s, c.core.EmitTo(s.Observers), true)
-	if err != nil {
-		return err
-	}
-	return h.Run(ctx, name, fn)
+	return c.do(ctx, name, (*engine.Client).WaitAcquire, fn, opts)
 }
 
 // TryDo is like Do, but makes one attempt and does not wait: if another holds the lock, fn is
 // not called and the error is a *[HeldError]. See [Client.TryLock].
 func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Context) error, opts ...Option) error {
-	if fn == nil {
-		return driver.Invalid("fn", "nil", "a function")
-	}
-	s, err := c.settings(ctx, name, opts)
-	if err != nil {
-		return err
-	}
-	h, err := c.core.TryOnce(ctx, ctx, name, s, c.core.EmitTo(s.Observers), true)
-	if err != nil {
-		return err
-	}
-	return h.Run(ctx, name, fn)
+	return c.do(ctx, name, (*engine.Client).TryOnce, fn, opts)
 }
 
 // Lock waits until it has the lock. ctx bounds only the waiting; the hold lasts until Release
@@ -73,15 +51,7 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 // for a shorter TTL. Such handoffs go on for up to 50 ms; then waiters of other processes go
 // first. Between processes there is an order only where the backend has a [driver.Queue].
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
-	s, err := c.settings(ctx, name, opts)
-	if err != nil {
-		return nil, err
-	}
-	h, err := c.core.WaitAcquire(ctx, context.WithoutCancel(ctx), name, s, c.core.EmitTo(s.Observers), false)
-	if err != nil {
-		return nil, err
-	}
-	return publicHold(h), nil
+	return c.lock(ctx, name, (*engine.Client).WaitAcquire, opts)
 }
 
 // TryLock makes one attempt and does not wait. The errors are:
@@ -94,11 +64,37 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, 
 //   - any other error if the outcome is unknown. If the lock was taken, it is released in the
 //     background.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
+	return c.lock(ctx, name, (*engine.Client).TryOnce, opts)
+}
+
+// acquire is WaitAcquire or TryOnce of [engine.Client].
+type acquire func(
+	c *engine.Client, ctx, parent context.Context, name string, s settings.Settings, emit engine.Emit, managed bool,
+) (*engine.Hold, error)
+
+// do acquires a lock for fn.
+func (c *Client) do(ctx context.Context, name string, by acquire, fn func(ctx context.Context) error, opts []Option) error {
+	if fn == nil {
+		return driver.Invalid("fn", "nil", "a function")
+	}
+	s, err := c.settings(ctx, name, opts)
+	if err != nil {
+		return err
+	}
+	h, err := by(c.core, ctx, ctx, name, s, c.core.EmitTo(s.Observers), true)
+	if err != nil {
+		return err
+	}
+	return h.Run(ctx, name, fn)
+}
+
+// lock acquires a lock for a hold that ctx does not end.
+func (c *Client) lock(ctx context.Context, name string, by acquire, opts []Option) (*Hold, error) {
 	s, err := c.settings(ctx, name, opts)
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.core.TryOnce(ctx, context.WithoutCancel(ctx), name, s, c.core.EmitTo(s.Observers), false)
+	h, err := by(c.core, ctx, context.WithoutCancel(ctx), name, s, c.core.EmitTo(s.Observers), false)
 	if err != nil {
 		return nil, err
 	}

@@ -46,26 +46,27 @@ func (c *Client) DoAll(ctx context.Context, names []string, fn func(ctx context.
 // different ones, or with [WithSlots]. A lock that is lost before all are acquired is no error: LockAll begins again.
 // [WithData] stores the same data with each lock.
 func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*MultiHold, error) {
-	names, s, err := c.multiSettings(ctx, names, opts)
-	if err != nil {
-		return nil, err
-	}
-	m, err := c.core.WaitAcquireAll(ctx, context.WithoutCancel(ctx), names, s, false)
-	if err != nil {
-		return nil, err
-	}
-	return publicMultiHold(m), nil
+	return c.lockAll(ctx, names, (*engine.Client).WaitAcquireAll, opts)
 }
 
 // TryLockAll makes one attempt for each name, one after another, and does not wait. If one of the locks is held, those
 // acquired before are released, and the error is a *[HeldError] for that lock. The other errors are those of
 // [Client.TryLock] and [Client.LockAll].
 func (c *Client) TryLockAll(ctx context.Context, names []string, opts ...Option) (*MultiHold, error) {
+	return c.lockAll(ctx, names, (*engine.Client).TryAcquireAll, opts)
+}
+
+// lockAll acquires locks by WaitAcquireAll or TryAcquireAll of [engine.Client], for a hold that ctx does not end.
+func (c *Client) lockAll(
+	ctx context.Context, names []string,
+	by func(c *engine.Client, ctx, parent context.Context, names []string, s settings.Settings, managed bool) (*engine.MultiHold, error),
+	opts []Option,
+) (*MultiHold, error) {
 	names, s, err := c.multiSettings(ctx, names, opts)
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.core.TryAcquireAll(ctx, context.WithoutCancel(ctx), names, s, false)
+	m, err := by(c.core, ctx, context.WithoutCancel(ctx), names, s, false)
 	if err != nil {
 		return nil, err
 	}

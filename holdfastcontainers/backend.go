@@ -69,6 +69,17 @@ func (s *spec) apply(tb testing.TB, opts []Option) {
 	}
 }
 
+// single returns the address of a server that is no set of several.
+func single(tb testing.TB, kind, function, image string, opts []Option) string {
+	tb.Helper()
+	s := spec{Kind: kind, Image: image, Idle: idleLimit}
+	s.apply(tb, opts)
+	if s.Image == "" || s.membersSet {
+		tb.Fatalf("holdfastcontainers: %s with image %q: want an image, and no option WithMembers", function, s.Image)
+	}
+	return share(tb, s).Hosts[0]
+}
+
 // WithImage sets the image. The default is that of the environment variable, or else the constant.
 func WithImage(image string) Option { return func(s *spec) { s.Image = image } }
 
@@ -148,12 +159,8 @@ type BlobService struct {
 // Azurite returns a blob service that is ready. If it cannot be started, it ends the test.
 func Azurite(tb testing.TB, opts ...Option) *BlobService {
 	tb.Helper()
-	s := spec{Kind: kindAzurite, Image: variable(AzuriteImageVariable, DefaultAzuriteImage), Idle: idleLimit}
-	s.apply(tb, opts)
-	if s.Image == "" || s.membersSet {
-		tb.Fatalf("holdfastcontainers: Azurite with image %q: want an image, and no option WithMembers", s.Image)
-	}
-	service := blobservice.Emulator("http://" + share(tb, s).Hosts[0] + "/" + blobservice.Account)
+	host := single(tb, kindAzurite, "Azurite", variable(AzuriteImageVariable, DefaultAzuriteImage), opts)
+	service := blobservice.Emulator("http://" + host + "/" + blobservice.Account)
 	name := service.Fresh(tb)
 	return &BlobService{URL: service.URL(name), Endpoint: service.Endpoint, tb: tb, service: service, name: name}
 }

@@ -28,12 +28,7 @@ type PostgreSQL struct {
 // Postgres returns a server that is ready. If it cannot be started, it ends the test.
 func Postgres(tb testing.TB, opts ...Option) *PostgreSQL {
 	tb.Helper()
-	s := spec{Kind: kindPostgres, Image: variable(PostgresImageVariable, DefaultPostgresImage), Idle: idleLimit}
-	s.apply(tb, opts)
-	if s.Image == "" || s.membersSet {
-		tb.Fatalf("holdfastcontainers: Postgres with image %q: want an image, and no option WithMembers", s.Image)
-	}
-	host := share(tb, s).Hosts[0]
+	host := single(tb, kindPostgres, "Postgres", variable(PostgresImageVariable, DefaultPostgresImage), opts)
 	server, name := postgresURL(host, "postgres"), "holdfast_"+strings.ToLower(rand.Text())
 	if err := onPostgres(tb.Context(), server, "CREATE DATABASE "+name); err != nil {
 		tb.Fatalf("holdfastcontainers: create database %s: %v", name, err)

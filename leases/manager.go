@@ -86,13 +86,8 @@ func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 	}
 	c := bridge.Client(client)
 	cfg := settings.Leases{Lock: c.Defaults(), Parallel: defaultParallel, Restart: defaultRestart}
-	for _, o := range opts {
-		if o == nil {
-			return nil, driver.Invalid("option", "nil", "an Option")
-		}
-		if err := apply(o, &cfg); err != nil {
-			return nil, err
-		}
+	if err := bridge.ApplyOptions[option](opts, &cfg, &cfg.Lock, "leases"); err != nil {
+		return nil, err
 	}
 	s, err := resolve(cfg, c.Info().Limits)
 	if err != nil {

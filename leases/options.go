@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
@@ -19,18 +18,6 @@ type Option interface{ LeasesOption() }
 type option func(*settings.Leases)
 
 func (option) LeasesOption() {}
-
-// apply applies an option, which is one of this package or of package holdfast.
-func apply(o Option, to *settings.Leases) error {
-	if own, ok := o.(option); ok && own != nil {
-		own(to)
-		return nil
-	}
-	if !bridge.Apply(o, &to.Lock) {
-		return driver.Invalid("option", fmt.Sprintf("%T", o), "one of package leases or holdfast")
-	}
-	return nil
-}
 
 const (
 	defaultParallel = 16

@@ -7,7 +7,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
-	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
@@ -18,18 +17,6 @@ type Option interface{ PartitionsOption() }
 type option func(*settings.Partitions)
 
 func (option) PartitionsOption() {}
-
-// apply applies an option, which is one of this package or of package holdfast.
-func apply(o Option, to *settings.Partitions) error {
-	if own, ok := o.(option); ok && own != nil {
-		own(to)
-		return nil
-	}
-	if !bridge.Apply(o, &to.Lock) {
-		return driver.Invalid("option", fmt.Sprintf("%T", o), "one of package partitions or holdfast")
-	}
-	return nil
-}
 
 // WithRestart sets the backoff after which a function that returned an error is called again. The
 // default is from 1 s to 1 min.

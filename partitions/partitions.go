@@ -141,13 +141,8 @@ func New(
 		return nil, err
 	}
 	cfg := settings.Partitions{Lock: c.Defaults(), Restart: defaultRestart}
-	for _, o := range opts {
-		if o == nil {
-			return nil, driver.Invalid("option", "nil", "an Option")
-		}
-		if err := apply(o, &cfg); err != nil {
-			return nil, err
-		}
+	if err := bridge.ApplyOptions[option](opts, &cfg, &cfg.Lock, "partitions"); err != nil {
+		return nil, err
 	}
 	s, err := resolve(cfg, c.Info().Limits)
 	if err != nil {

@@ -191,7 +191,6 @@ func (h *Handler) lock(w http.ResponseWriter, r *http.Request) {
 		failBackend(w, err)
 		return
 	}
-	record.Name = name
 	writeJSON(w, http.StatusOK, detailOf(&record, time.Now()))
 }
 
@@ -202,21 +201,20 @@ func (h *Handler) shown(name string) bool {
 
 // list answers with a page of locks.
 func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
-	q, err := parseQuery(r.URL.Query())
-	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	s, err := h.locks.Next(r.Context())
-	if err != nil {
-		failBackend(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, viewOf(s, q))
+	h.page(w, r, func(s *lockview.Snapshot, q query) any { return viewOf(s, q) })
 }
 
 // instances answers with a page of the holders and what they hold.
 func (h *Handler) instances(w http.ResponseWriter, r *http.Request) {
+	h.page(w, r, func(s *lockview.Snapshot, q query) any {
+		v := instancesOf(s, q)
+		v.AgeMs = time.Since(s.At).Milliseconds()
+		return v
+	})
+}
+
+// page answers with a page of what a fresh listing has shown.
+func (h *Handler) page(w http.ResponseWriter, r *http.Request, of func(*lockview.Snapshot, query) any) {
 	q, err := parseQuery(r.URL.Query())
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -227,9 +225,7 @@ func (h *Handler) instances(w http.ResponseWriter, r *http.Request) {
 		failBackend(w, err)
 		return
 	}
-	v := instancesOf(s, q)
-	v.AgeMs = time.Since(s.At).Milliseconds()
-	writeJSON(w, http.StatusOK, v)
+	writeJSON(w, http.StatusOK, of(s, q))
 }
 
 // failBackend answers that the backend failed. The library's errors carry no secret.

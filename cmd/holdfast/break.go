@@ -71,7 +71,6 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	if err != nil {
 		return err
 	}
-	record.Name = b.Name
 	others := len(record.Holders) - 1
 	if record, err = b.oneHolder(record); err != nil {
 		return err

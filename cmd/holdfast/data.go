@@ -37,7 +37,6 @@ func (d *dataGetCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		record.Name = d.Name
 		if record.State == driver.StateFree && record.Token == 0 {
 			a.reportMissingStore(ctx, client)
 		}

@@ -39,7 +39,6 @@ func (e *explainCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		record.Name = e.Name
 		seen := a.lookFurther(ctx, client, record)
 		x := &describe.Explanation{Lock: seen, Can: client.Capabilities(), Info: client.Info(), Backend: displayBackend(a.backend),
 			Flag: a.backendFlag, FlagSecret: secretPattern().MatchString(a.backendFlag)}

@@ -33,7 +33,6 @@ func (s *statusCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		record.Name = s.Name
 		seen := a.lookFurther(ctx, client, record)
 		if s.JSON {
 			return writeJSON(a.stdout, seen.JSON())

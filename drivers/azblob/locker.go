@@ -62,14 +62,7 @@ type Locker struct {
 	once    sync.Once
 }
 
-var _ interface {
-	driver.Locker
-	driver.BatchInspector
-	driver.Lister
-	driver.Breaker
-	driver.DataStore
-	driver.Checker
-} = (*Locker)(nil)
+var _ driver.Locker = (*Locker)(nil)
 
 type config struct {
 	prefix         string // empty, or with a slash at its end

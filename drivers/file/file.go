@@ -262,14 +262,7 @@ type Locker struct {
 	idle      chan struct{} // made by Close; closed when the last call has ended
 }
 
-var _ interface {
-	driver.Locker
-	driver.BatchInspector
-	driver.Lister
-	driver.Breaker
-	driver.DataStore
-	driver.Checker
-} = (*Locker)(nil)
+var _ driver.Locker = (*Locker)(nil)
 
 // New makes a Locker on a folder. It creates the folder if it is missing, accessible to its
 // owner only. It refuses a folder that other users could replace; see the package's section

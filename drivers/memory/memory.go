@@ -145,19 +145,7 @@ type Locker struct {
 	closed atomic.Bool
 }
 
-var _ interface {
-	driver.Locker
-	driver.Waker
-	driver.Queue
-	driver.HandOverer
-	driver.BatchRenewer
-	driver.BatchReleaser
-	driver.BatchInspector
-	driver.Lister
-	driver.Breaker
-	driver.DataStore
-	driver.Checker
-} = (*Locker)(nil)
+var _ driver.Locker = (*Locker)(nil)
 
 // Info implements [driver.Locker]. TTLs are from a millisecond to ten years. Grants survive, since all holders are
 // processes, or parts of one, that end with the store.

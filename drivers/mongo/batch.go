@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -180,21 +181,26 @@ func namesAndIDs(chunk []int, leases []driver.Lease) (names, ids list) {
 // data, which include the update that was acknowledged before, even on a new primary. Read
 // concern "majority" is not enough: a new primary learns the majority's state late.
 func (l *Locker) holders(ctx context.Context, names list) (map[string]string, error) {
-	cursor, err := l.local.Find(ctx, validRecord(docOf("$in", names), field(fieldLeaseID, docOf("$type", "string")), unbroken),
-		options.Find().SetProjection(doc{field(fieldLeaseID, 1)}))
+	found, err := l.latest(ctx, validRecord(docOf("$in", names), field(fieldLeaseID, docOf("$type", "string")), unbroken),
+		doc{field(fieldLeaseID, 1)})
 	if err != nil {
 		return nil, err
 	}
-	var found []struct {
-		Name string `bson:"_id"`
-		ID   string `bson:"kid"`
-	}
-	if err := cursor.All(ctx, &found); err != nil {
-		return nil, err
-	}
 	holders := make(map[string]string, len(found))
-	for _, r := range found {
-		holders[r.Name] = r.ID
+	for _, document := range found {
+		name, _ := document.Lookup(fieldName).StringValueOK()
+		holders[name], _ = document.Lookup(fieldLeaseID).StringValueOK()
 	}
 	return holders, nil
+}
+
+// latest reads fields of documents from the primary's latest data.
+func (l *Locker) latest(ctx context.Context, filter, projection any) ([]bson.Raw, error) {
+	cursor, err := l.local.Find(ctx, filter, options.Find().SetProjection(projection))
+	if err != nil {
+		return nil, err
+	}
+	var found []bson.Raw
+	err = cursor.All(ctx, &found)
+	return found, err
 }

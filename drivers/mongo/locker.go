@@ -70,17 +70,7 @@ type Locker struct {
 	clientDisconnected atomic.Bool   // the program disconnected its client
 }
 
-var _ interface {
-	driver.Locker
-	driver.HandOverer
-	driver.BatchRenewer
-	driver.BatchReleaser
-	driver.BatchInspector
-	driver.Lister
-	driver.Breaker
-	driver.DataStore
-	driver.Checker
-} = (*Locker)(nil)
+var _ driver.Locker = (*Locker)(nil)
 
 // projections are those whose replies say how long the queue is. Encoding one takes as long as the rest of a request.
 type projections struct {

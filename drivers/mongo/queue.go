@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -79,13 +78,8 @@ func (l *Locker) leaveOne(ctx context.Context, me, name string) error {
 
 // wakeReaders is what leaveOne does after it has left a queue, for many names.
 func (l *Locker) wakeReaders(ctx context.Context, names any) error {
-	cursor, err := l.local.Find(ctx, doc{field(fieldName, names), field(fieldQueue+"."+fieldShared, true)},
-		options.Find().SetProjection(sharedWoken))
+	found, err := l.latest(ctx, doc{field(fieldName, names), field(fieldQueue+"."+fieldShared, true)}, sharedWoken)
 	if err != nil {
-		return err
-	}
-	var found []bson.Raw
-	if err := cursor.All(ctx, &found); err != nil {
 		return err
 	}
 	var woken []hint

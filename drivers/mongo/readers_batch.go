@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -90,12 +89,8 @@ func (l *Locker) readersAmong(ctx context.Context, names, ids list, more doc) (m
 		field(readerID, refOne+"."+readerID), field(readerBroken, refOne+"."+readerBroken),
 	})
 	projection := append(doc{field(fieldVersion, 1), field(fieldNow, serverNow), field(fieldReader, ours)}, more...)
-	cursor, err := l.local.Find(ctx, sharedRecord(docOf("$in", names)), options.Find().SetProjection(projection))
+	documents, err := l.latest(ctx, sharedRecord(docOf("$in", names)), projection)
 	if err != nil {
-		return nil, err
-	}
-	var documents []bson.Raw
-	if err := cursor.All(ctx, &documents); err != nil {
 		return nil, err
 	}
 	found := make(map[string]readersFound, len(documents))

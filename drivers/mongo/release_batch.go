@@ -3,9 +3,6 @@ package mongo
 import (
 	"context"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -70,13 +67,8 @@ func (l *Locker) afterRelease(ctx context.Context, names list, holders bool) (ma
 	if holders {
 		conditions = append(conditions, docOf(fieldLeaseID, docOf("$type", "string")))
 	}
-	cursor, err := l.local.Find(ctx, doc{field(fieldName, docOf("$in", names)), field("$or", conditions)},
-		options.Find().SetProjection(holderAndWoken))
+	found, err := l.latest(ctx, doc{field(fieldName, docOf("$in", names)), field("$or", conditions)}, holderAndWoken)
 	if err != nil {
-		return nil, err
-	}
-	var found []bson.Raw
-	if err := cursor.All(ctx, &found); err != nil {
 		return nil, err
 	}
 	after := make(map[string]afterRelease, len(found))

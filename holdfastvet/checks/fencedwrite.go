@@ -42,13 +42,19 @@ func fencedWrite(c *check) {
 	}
 }
 
+// guardedBody is the body of the function that a call gives to a guard.
+func (c *check) guardedBody(call *ast.CallExpr, outer *ast.FuncDecl) (b body, ok bool) {
+	if len(call.Args) != 3 {
+		return body{}, false
+	}
+	b = body{call: call, arg: ast.Unparen(call.Args[2]), outer: outer}
+	return b, c.resolve(&b)
+}
+
 // guarded reports writes in the function of a guard that are not part of its transaction.
 func (c *check) guarded(call *ast.CallExpr, outer *ast.FuncDecl) {
-	if len(call.Args) != 3 {
-		return
-	}
-	b := body{call: call, arg: ast.Unparen(call.Args[2]), outer: outer}
-	if !c.resolve(&b) {
+	b, ok := c.guardedBody(call, outer)
+	if !ok {
 		return
 	}
 	ast.Inspect(b.block, func(n ast.Node) bool {
@@ -78,11 +84,8 @@ func (c *check) guarded(call *ast.CallExpr, outer *ast.FuncDecl) {
 
 // guardedRows reports statements in the function of a guard that are not part of its transaction.
 func (c *check) guardedRows(call *ast.CallExpr, outer *ast.FuncDecl) {
-	if len(call.Args) != 3 {
-		return
-	}
-	b := body{call: call, arg: ast.Unparen(call.Args[2]), outer: outer}
-	if !c.resolve(&b) {
+	b, ok := c.guardedBody(call, outer)
+	if !ok {
 		return
 	}
 	ast.Inspect(b.block, func(n ast.Node) bool {

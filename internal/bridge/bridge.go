@@ -4,6 +4,9 @@
 package bridge
 
 import (
+	"fmt"
+
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
@@ -18,3 +21,18 @@ var (
 	// Apply applies an option to the settings of locks, and reports whether it is a holdfast.Option.
 	Apply func(option any, to *settings.Config) bool
 )
+
+// ApplyOptions applies options of the package pkg, each of which is an O of its own or a holdfast.Option for its locks.
+func ApplyOptions[O ~func(*S), S, Option any](opts []Option, to *S, locks *settings.Config, pkg string) error {
+	for _, o := range opts {
+		switch own, ok := any(o).(O); {
+		case any(o) == nil:
+			return driver.Invalid("option", "nil", "an Option")
+		case ok && own != nil:
+			own(to)
+		case !Apply(o, locks):
+			return driver.Invalid("option", fmt.Sprintf("%T", o), "one of package "+pkg+" or holdfast")
+		}
+	}
+	return nil
+}

@@ -187,7 +187,11 @@ func (c *Client) Inspect(ctx context.Context, name string) (driver.Record, error
 	if err := driver.ValidateName(name, c.info.Limits); err != nil {
 		return driver.Record{}, err
 	}
-	return c.inspect(ctx, name, c.requestTimeout)
+	record, err := c.inspect(ctx, name, c.requestTimeout)
+	if err == nil {
+		record.Name = name // a driver may leave it out
+	}
+	return record, err
 }
 
 func (c *Client) inspect(ctx context.Context, name string, limit time.Duration) (driver.Record, error) {

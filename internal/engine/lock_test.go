@@ -54,3 +54,13 @@ func TestTryLockNamesTheHolder(t *testing.T) {
 		}
 	})
 }
+
+// A driver may leave the name out of the record that was asked for by its name.
+func TestInspectNamesTheLock(t *testing.T) {
+	c := locktest.NewClient(t, driver.Intercept(memory.New(), func(context.Context, driver.Call, driver.Next) driver.Answer {
+		return driver.Answer{Record: driver.Record{State: driver.StateFree}}
+	}))
+	if r, err := c.Inspect(t.Context(), "job"); err != nil || r.Name != "job" {
+		t.Errorf("Inspect: %+v, %v", r, err)
+	}
+}

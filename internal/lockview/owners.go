@@ -103,7 +103,7 @@ func (o *owners) look(ctx context.Context, client Client, records []driver.Recor
 				if err != nil { // it stays unknown, and wanted by the next reader
 					continue
 				}
-				record.Name, record.Data, record.History = name, nil, nil
+				record.Data, record.History = nil, nil
 				o.mu.Lock()
 				o.known[name] = sighting{record, time.Now()}
 				o.mu.Unlock()

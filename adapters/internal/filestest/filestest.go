@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
 	"github.com/holdfast-go/holdfast/adapters/internal/filekeys"
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -25,14 +26,7 @@ type KeyInfo struct {
 }
 
 // Files is a certmagic Storage without its locks.
-type Files interface {
-	Store(ctx context.Context, key string, value []byte) error
-	Load(ctx context.Context, key string) ([]byte, error)
-	Delete(ctx context.Context, key string) error
-	Exists(ctx context.Context, key string) bool
-	List(ctx context.Context, path string, recursive bool) ([]string, error)
-	Stat(ctx context.Context, key string) (KeyInfo, error)
-}
+type Files = certmagiclock.Files[KeyInfo]
 
 // Run runs all tests. Each call of create returns what stores nowhere else than the others of
 // the same test.
