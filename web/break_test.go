@@ -176,7 +176,7 @@ func TestBreakOfAnUnknownHolder(t *testing.T) {
 	l := &endlessLocker{Locker: memory.New()}
 	p := serveLocker(t, l, web.Options{MayBreak: everybody})
 	var row map[string]any
-	if p.get("api/lock?name=job", &row); row["endless"] != true || row["token"] != nil {
+	if p.get("api/lock?name=job", &row); row["endless"] != true || row["token"] != nil || row["lease"] == nil {
 		t.Errorf("the lock: %v", row)
 	}
 	var list struct{ Rows []map[string]any }

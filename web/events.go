@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -146,9 +145,7 @@ func (h *Handler) shows(r *http.Request) (func(*lockview.Snapshot) (string, func
 
 // showOne shows one lock. A name without a record may have been held earlier.
 func (h *Handler) showOne(s *lockview.Snapshot, name string) (string, func() any) {
-	at, found := slices.BinarySearchFunc(s.Records, name, func(r driver.Record, name string) int { return strings.Compare(r.Name, name) })
-	if found {
-		record := &s.Records[at]
+	if record := s.Record(name); record != nil {
 		h.locks.Want(record)
 		return mark(record), func() any { return detailOf(record, s.At) }
 	}

@@ -23,6 +23,7 @@ type row struct {
 	TTLMs       int64      `json:"ttlMs,omitempty"`
 	RemainingMs *int64     `json:"remainingMs,omitempty"` // when the answer was written
 	Endless     bool       `json:"endless,omitempty"`     // the lease never ends
+	Lease       string     `json:"lease,omitempty"`       // what that means, of the lock that is read alone
 	AcquiredAt  *time.Time `json:"acquiredAt,omitempty"`
 	RenewedAt   *time.Time `json:"renewedAt,omitempty"`
 	Waiters     int        `json:"waiters,omitempty"` // that have a position in the queue
@@ -49,20 +50,17 @@ type tenure struct {
 	Token string    `json:"token"`
 	From  time.Time `json:"from,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	End   string    `json:"end"`
+	End   string    `json:"end"`            // in words
 	Mode  string    `json:"mode,omitempty"` // "shared", or empty
 }
 
 // rowOf describes a record that was read at a time, without its holders and its history.
 func rowOf(r *driver.Record, at time.Time) row {
-	out := row{Name: r.Name, State: lockview.State(r), Owner: r.Owner, TTLMs: r.TTL.Milliseconds(), Waiters: r.Waiters,
+	latest := lockview.Latest(*r)
+	out := row{Name: r.Name, State: lockview.State(r), Owner: latest.Owner, TTLMs: r.TTL.Milliseconds(), Waiters: r.Waiters,
 		Endless: r.Endless, Sharing: len(r.Holders)}
-	token := r.Token
-	if n := len(r.Holders); n > 0 { // the record's own can be those of a holder that has ended
-		out.Owner, token = r.Holders[n-1].Owner, r.Holders[n-1].Token
-	}
-	if token != 0 {
-		out.Token = strconv.FormatUint(token, 10)
+	if latest.Token != 0 {
+		out.Token = strconv.FormatUint(latest.Token, 10)
 	}
 	if r.State == driver.StateHeld {
 		out.RemainingMs = leftMs(r.Remaining, r.RemainingKnown, at)
@@ -81,13 +79,16 @@ func leftMs(left time.Duration, known bool, at time.Time) *int64 {
 	if !known {
 		return nil
 	}
-	now := max(0, (left - time.Since(at)).Milliseconds())
+	now := lockview.Left(left, at).Milliseconds()
 	return &now
 }
 
 // detailOf describes a record with its holders and its history.
 func detailOf(r *driver.Record, at time.Time) row {
 	out := rowOf(r, at)
+	if r.Endless {
+		out.Lease = lockview.Endless(*r)
+	}
 	for _, h := range r.Holders[:min(len(r.Holders), maxHolders)] {
 		one := holder{Owner: h.Owner, Token: strconv.FormatUint(h.Token, 10), RemainingMs: leftMs(h.Remaining, h.RemainingKnown, at),
 			Broken: h.Broken}
@@ -97,7 +98,7 @@ func detailOf(r *driver.Record, at time.Time) row {
 		out.Holders = append(out.Holders, one)
 	}
 	for _, t := range r.History {
-		one := tenure{Owner: t.Owner, Token: strconv.FormatUint(t.Token, 10), From: t.From, Until: t.Until, End: t.End.String()}
+		one := tenure{Owner: t.Owner, Token: strconv.FormatUint(t.Token, 10), From: t.From, Until: t.Until, End: lockview.Ended(t.End)}
 		if t.Mode != driver.Exclusive {
 			one.Mode = t.Mode.String()
 		}

@@ -402,7 +402,8 @@ func TestPastHolders(t *testing.T) {
 	if code := p.get("api/lock?name=job", &got); code != http.StatusOK || len(got.History) != 2 {
 		t.Fatalf("code %d, history %+v", code, got.History)
 	}
-	for i, want := range []string{fmt.Sprint("web-1 ", freed, " freed"), fmt.Sprint("web-1 ", released.Token(), " released")} {
+	for i, want := range []string{fmt.Sprint("web-1 ", freed, " freed at once by an operator"),
+		fmt.Sprint("web-1 ", released.Token(), " released")} {
 		one := got.History[i]
 		if have := one.Owner + " " + one.Token + " " + one.End; have != want || one.From.IsZero() || one.Until.Before(one.From) {
 			t.Errorf("tenure %d is %+v, want %s", i, one, want)

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 type breakCmd struct {
@@ -158,7 +159,7 @@ func (b *breakCmd) oneHolder(r holdfast.Record) (holdfast.Record, error) {
 	}
 	for _, h := range r.Holders {
 		if b.Token == nil || *b.Token == h.Token {
-			return describe.OfHolder(r, h), nil
+			return lockview.OfHolder(r, h), nil
 		}
 	}
 	return r, nil

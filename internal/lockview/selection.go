@@ -71,6 +71,15 @@ func contains(s, lower string) bool {
 	return lower == "" || strings.Contains(strings.ToLower(s), lower)
 }
 
+// Record returns the record of a name, or nil.
+func (s *Snapshot) Record(name string) *driver.Record {
+	at, ok := slices.BinarySearchFunc(s.Records, name, func(r driver.Record, name string) int { return strings.Compare(r.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &s.Records[at]
+}
+
 // Count returns how many locks are in each state.
 func (s *Snapshot) Count() map[string]int {
 	counts := map[string]int{}

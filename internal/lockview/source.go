@@ -1,5 +1,6 @@
-// Package lockview is what the page of package web and the command's table share: it lists the locks
-// of a backend again and again, selects and sorts them, and says in which state they are.
+// Package lockview is what the page of package web and the command's table, reports and metrics share. It lists the locks of
+// a backend, once or again and again, selects and sorts them, and says in which state they are, who has them, for how long
+// still, and how they ended.
 package lockview
 
 import (
@@ -191,7 +192,13 @@ func (s *Source) publish(records []driver.Record, unreadable []string, err error
 func (s *Source) list() (records []driver.Record, unreadable []string, err error) {
 	ctx, cancel := context.WithTimeout(s.closing, listTimeout)
 	defer cancel()
-	for record, err := range s.client.List(ctx, s.prefix) {
+	return List(ctx, s.client, s.prefix)
+}
+
+// List returns the locks whose names begin with prefix, by name and without data, and the names of those whose records
+// cannot be read.
+func List(ctx context.Context, client Client, prefix string) (records []driver.Record, unreadable []string, err error) {
+	for record, err := range client.List(ctx, prefix) {
 		switch {
 		case err == nil:
 			record.Data = nil

@@ -123,10 +123,6 @@ export function updateRow(line, row, now) {
   setText(renewed, renewedText(row));
 }
 
-// endlessText says of a lease that never ends who may have taken it, and how the lock becomes free.
-const endlessText = (row) => "This lease never ends" + (row.owner ? "" : ": another program or a person took it, not Holdfast") +
-  ". The lock stays held until it is released or broken. Make sure that its holder has stopped before you break it.";
-
 // facts lists what is known of a lock: a label, and a text or a function that shows it in a node.
 function facts(row, now) {
   const list = [["State", (node) => showState(node, row, now)]];
@@ -134,7 +130,7 @@ function facts(row, now) {
   if (!row.sharing) list.push([isHeld(row) ? "Owner" : "Last owner", isHeld(row) ? ownerText(row) : row.owner || "–"], ["Token", row.token || "–"]);
   if (isHeld(row)) {
     list.push(["Time left", (node) => showLeft(node, row, now)]);
-    if (row.endless) list.push(["Lease", endlessText(row)]);
+    if (row.endless) list.push(["Lease", `${row.lease} Make sure that its holder has stopped before you break it.`]);
     if (row.ttlMs) list.push(["TTL", duration(row.ttlMs)]);
     if (row.sharing) return list;
     list.push(["Held since", row.acquiredAt ? moment(row.acquiredAt) : "not reported"], ["Last renewal", renewedText(row)]);
@@ -193,12 +189,6 @@ function describe(row) {
     (row.endless ? ", with a lease that never ends" : "");
 }
 
-const ends = {
-  released: "released", "handed over": "handed over to a waiter of its process", expired: "its lease expired",
-  "taken over": "taken over by a waiter, since its lease did not end by the backend's clock",
-  broken: "broken by an operator", freed: "freed at once by an operator", unknown: "ended, how is not known",
-};
-
 // when is the time at which a tenure ended, or else the time at which it began.
 function when(tenure) {
   const at = tenure.until || tenure.from;
@@ -208,5 +198,5 @@ function when(tenure) {
 export function pastHolder(tenure) {
   const ms = tenure.from && tenure.until ? new Date(tenure.until) - new Date(tenure.from) : 0;
   return element("li", {class: "past"}, when(tenure), `${tenure.owner || "an unknown owner"}, token ${tenure.token}` + (tenure.mode === "shared" ? ", shared" : "") +
-    (ms > 0 ? `, held for ${duration(ms)}` : "") + `, since ${tenure.from ? moment(tenure.from) : "an unknown time"}: ${ends[tenure.end] || tenure.end}`);
+    (ms > 0 ? `, held for ${duration(ms)}` : "") + `, since ${tenure.from ? moment(tenure.from) : "an unknown time"}: ${tenure.end}`);
 }

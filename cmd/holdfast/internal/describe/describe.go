@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // State says whether a lock is held, and whether it is broken.
@@ -41,7 +42,7 @@ func Facts(r holdfast.Record) (facts []Fact) {
 		fact("acquired", timeText(r.AcquiredAt))
 		fact("renewed", timeText(r.RenewedAt))
 		if r.Endless {
-			fact("lease", Endless(r))
+			fact("lease", lockview.Endless(r))
 			fact("to free it", fmt.Sprintf("make sure that its holder has stopped, then: holdfast break %s %s",
 				format.ShellWord(r.Name), TargetFlag(r)))
 		}
@@ -57,12 +58,9 @@ func Facts(r holdfast.Record) (facts []Fact) {
 
 // Owner is the owner, or one of the holders of a shared lock and how many others there are.
 func Owner(r holdfast.Record) string {
-	owner, others := r.Owner, ""
-	if n := len(r.Holders); n > 0 {
-		owner = r.Holders[n-1].Owner
-		if n > 1 {
-			others = fmt.Sprintf(" and %d more", n-1)
-		}
+	owner, others := lockview.Latest(r).Owner, ""
+	if n := len(r.Holders); n > 1 {
+		others = fmt.Sprintf(" and %d more", n-1)
 	}
 	if owner == "" {
 		return "unknown" + others
@@ -70,12 +68,13 @@ func Owner(r holdfast.Record) string {
 	return format.Text(owner) + others
 }
 
-// Token is the token of the holder, or of the last one.
+// Token is the token of the holder, or of the last one. Of several it is that of the latest.
 func Token(r holdfast.Record) string {
-	if r.Token == 0 {
+	token := lockview.Latest(r).Token
+	if token == 0 {
 		return "unknown"
 	}
-	return strconv.FormatUint(r.Token, 10)
+	return strconv.FormatUint(token, 10)
 }
 
 // Left is the time left of the lease.
@@ -87,15 +86,6 @@ func Left(r holdfast.Record) string {
 		return "unknown"
 	}
 	return format.Duration(r.Remaining)
-}
-
-// Endless says of a lease that never ends who may have taken it, and how the lock becomes free.
-func Endless(r holdfast.Record) string {
-	text := "This lease never ends"
-	if r.Owner == "" {
-		text += ": another program or a person took it, not Holdfast"
-	}
-	return text + ". The lock stays held until it is released or broken."
 }
 
 func ofTTL(r holdfast.Record) string {
@@ -138,26 +128,7 @@ func tenure(r holdfast.Record, t driver.Tenure) string {
 	if !t.From.IsZero() && !t.Until.IsZero() {
 		text += " (" + format.Duration(t.Until.Sub(t.From)) + ")"
 	}
-	return text + fmt.Sprintf(", token %d: %s.", t.Token, endText(t.End))
-}
-
-func endText(end driver.End) string {
-	switch end {
-	case driver.EndReleased:
-		return "released"
-	case driver.EndHandedOver:
-		return "handed over to a waiter of its own process"
-	case driver.EndExpired:
-		return "not renewed in time, so its lease expired"
-	case driver.EndTakenOver:
-		return "taken over by a waiter, because its lease did not end by the backend's clock"
-	case driver.EndBroken:
-		return "broken by an operator"
-	case driver.EndFreed:
-		return "freed at once by an operator"
-	case driver.EndUnknown:
-	}
-	return "how it ended is not known"
+	return text + fmt.Sprintf(", token %d: %s.", t.Token, lockview.Ended(t.End))
 }
 
 // At formats a time of the backend's clock: without the date if that is the day of read, when it was read.

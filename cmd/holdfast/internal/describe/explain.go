@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // Explanation is a lock, and what can be said of it.
@@ -121,7 +122,7 @@ func (x *Explanation) present() []string {
 		said = append(said, "It has been held since "+At(x.ReadAt, x.AcquiredAt)+x.ago(x.AcquiredAt, " (", " ago)")+".")
 	}
 	if x.Endless {
-		said = append(said, Endless(x.Record))
+		said = append(said, lockview.Endless(x.Record))
 	} else if x.RenewedAt.IsZero() {
 		said = append(said, "The backend does not say when the lease was last renewed.")
 	} else if x.RenewedAt.Equal(x.AcquiredAt) {

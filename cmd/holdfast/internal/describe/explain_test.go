@@ -200,6 +200,9 @@ func TestExplainShared(t *testing.T) {
 	if strings.Contains(text, "web-11") || strings.Contains(text, "gone") || strings.Contains(text, "99") {
 		t.Errorf("too much is shown:\n%s", text)
 	}
+	if got := Token(x.Record); got != "12" {
+		t.Errorf("a list has the token %s", got)
+	}
 	one := x.JSON()
 	if len(one.Holders) != 12 || one.History[0].Mode != "shared" || one.History[1].Mode != "exclusive" {
 		t.Errorf("%+v", one)

@@ -5,12 +5,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // presentHolders says how many share the lock.
 func (x *Explanation) presentHolders() []string {
 	n := len(x.Holders)
-	latest := OfHolder(x.Record, x.Holders[n-1])
+	latest := lockview.Latest(x.Record)
 	said := []string{fmt.Sprintf("%s is held by 1 holder that shares it.", format.Text(x.Name))}
 	if n > 1 {
 		said = []string{fmt.Sprintf("%s is shared by %d holders. The latest is %s, token %s.", format.Text(x.Name), n, Owner(latest),
@@ -25,7 +26,7 @@ func (x *Explanation) presentHolders() []string {
 // holders describes those who share the lock.
 func (x *Explanation) holders() (all []string) {
 	for _, h := range x.Holders[:min(len(x.Holders), MostHolders)] {
-		one := &Explanation{Lock: Lock{Record: OfHolder(x.Record, h)}, Info: x.Info}
+		one := &Explanation{Lock: Lock{Record: lockview.OfHolder(x.Record, h)}, Info: x.Info}
 		text := HolderLine(one.Record) + " unless renewed"
 		switch {
 		case h.Broken:
@@ -51,7 +52,6 @@ func (x *Explanation) wayOutOfHolders() (said []string, command string) {
 	if x.Can.Breaker == nil {
 		return said, ""
 	}
-	latest := x.Holders[len(x.Holders)-1]
 	said = append(said, "This takes it from one of them"+x.sameBackend()+":")
-	return said, x.command("break") + fmt.Sprintf(" %s --token %d", format.ShellWord(x.Name), latest.Token)
+	return said, x.command("break") + fmt.Sprintf(" %s --token %d", format.ShellWord(x.Name), lockview.Latest(x.Record).Token)
 }

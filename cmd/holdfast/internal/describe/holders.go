@@ -8,22 +8,17 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // MostHolders is how many holders of a shared lock are shown to people.
 const MostHolders = 10
 
-// OfHolder is the record of a shared lock as that of one of its holders.
-func OfHolder(r holdfast.Record, h driver.Holder) holdfast.Record {
-	return holdfast.Record{Name: r.Name, State: r.State, Owner: h.Owner, Token: h.Token, TTL: h.TTL, Remaining: h.Remaining,
-		RemainingKnown: h.RemainingKnown, AcquiredAt: h.AcquiredAt, RenewedAt: h.RenewedAt, Broken: h.Broken, ReadAt: r.ReadAt}
-}
-
 // holderFacts are the lines about those who share a lock.
 func holderFacts(r holdfast.Record) []Fact {
 	facts := []Fact{{"shared by", strconv.Itoa(len(r.Holders))}}
 	for _, h := range r.Holders[:min(len(r.Holders), MostHolders)] {
-		text := HolderLine(OfHolder(r, h))
+		text := HolderLine(lockview.OfHolder(r, h))
 		if h.Broken {
 			text += ", broken"
 		}
@@ -43,7 +38,7 @@ func HolderLine(r holdfast.Record) string {
 // Holder describes the holder of a lock: owner, token, time left. Of several it describes the latest.
 func Holder(r holdfast.Record) string {
 	if n := len(r.Holders); n > 0 {
-		text := Holder(OfHolder(r, r.Holders[n-1]))
+		text := Holder(lockview.Latest(r))
 		if n > 1 {
 			text += fmt.Sprintf(" and %d more", n-1)
 		}

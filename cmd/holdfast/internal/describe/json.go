@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // LockJSON is the JSON form of a lock. Every field is always present; null means that the
@@ -38,7 +39,7 @@ func JSON(r holdfast.Record) LockJSON {
 		*lock.RemainingMs = r.Remaining.Milliseconds()
 	}
 	for _, h := range r.Holders {
-		lock.Holders = append(lock.Holders, JSON(OfHolder(r, h)))
+		lock.Holders = append(lock.Holders, JSON(lockview.OfHolder(r, h)))
 	}
 	return lock
 }

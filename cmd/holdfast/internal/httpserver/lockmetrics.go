@@ -32,26 +32,18 @@ var (
 type LockMetrics struct {
 	limit   int // of locks with metrics of their own
 	listing *Readiness
-	latest  atomic.Pointer[[]driver.Record]
+	latest  atomic.Pointer[lockview.Snapshot]
 }
 
 // NewLockMetrics makes the metrics of the locks whose names begin with prefix. At most limit locks have metrics of their own.
 func NewLockMetrics(client *holdfast.Client, prefix string, limit int) *LockMetrics {
 	m := &LockMetrics{limit: limit}
 	m.listing = &Readiness{Inspect: func(ctx context.Context) error {
-		var records []driver.Record
-		for record, err := range client.List(ctx, prefix) {
-			if err != nil {
-				if record.Name == "" {
-					return err
-				}
-				continue // a record that cannot be read; the others count
-			}
-			record.Data = nil
-			records = append(records, record)
+		records, _, err := lockview.List(ctx, client, prefix) // a record that cannot be read hides no other
+		if err == nil {
+			m.latest.Store(&lockview.Snapshot{Records: records})
 		}
-		m.latest.Store(&records)
-		return nil
+		return err
 	}}
 	return m
 }
@@ -74,7 +66,7 @@ func (m *LockMetrics) Collect(out chan<- prom.Metric) {
 		return
 	}
 	gauge(descListed, 1)
-	s := lockview.Snapshot{Records: *m.latest.Load()}
+	s := m.latest.Load()
 	counts := s.Count()
 	for _, state := range lockview.States {
 		gauge(descLocks, float64(counts[state]), state)

@@ -11,7 +11,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
@@ -145,10 +144,8 @@ func (m *Model) move(by int) {
 // selected returns the selected lock, with the time left as it is now.
 func (m *Model) selected() (driver.Record, bool) {
 	if m.mode == inDetail {
-		if at, ok := slices.BinarySearchFunc(m.snapshot.Records, m.name, func(r driver.Record, name string) int {
-			return strings.Compare(r.Name, name)
-		}); ok {
-			return m.now(&m.snapshot.Records[at]), true
+		if r := m.snapshot.Record(m.name); r != nil {
+			return m.now(r), true
 		}
 		return driver.Record{Name: m.name, State: driver.StateFree}, true // its record was removed
 	}
@@ -161,11 +158,10 @@ func (m *Model) selected() (driver.Record, bool) {
 // now returns a record with the time left as it is now. While the backend does not answer it stays
 // as it was read.
 func (m *Model) now(r *driver.Record) driver.Record {
-	out := *r
-	if !m.disconnected() {
-		out.Remaining = max(0, r.Remaining-time.Since(m.snapshot.At))
+	if m.disconnected() {
+		return *r
 	}
-	return out
+	return lockview.Now(r, m.snapshot.At)
 }
 
 // disconnected reports whether the backend does not answer.
@@ -300,9 +296,7 @@ func (m *Model) askToBreak() {
 		return
 	}
 	if m.message = m.whyNotBreak(r); m.message == "" {
-		if m.asked = r; len(r.Holders) == 1 {
-			m.asked = describe.OfHolder(r, r.Holders[0])
-		}
+		m.asked = lockview.Latest(r)
 		m.openText(inBreak)
 	}
 }
