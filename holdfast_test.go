@@ -73,9 +73,7 @@ func TestFunctionCannotReleaseItsHold(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		h := locktest.MustLock(t, c, "job") // both have released it
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, h)
 	})
 }
 
@@ -247,13 +245,8 @@ func TestObserverOfManyLocks(t *testing.T) {
 			calls.Add(1)
 		})
 		for _, name := range []string{"a", "b", "c", "same", "same", "same"} {
-			h, err := c.Lock(t.Context(), name, observer)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := h.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			h := locktest.MustLock(t, c, name, observer)
+			locktest.Release(t, h)
 		}
 		time.Sleep(time.Minute)
 		if most.Load() != 1 || calls.Load() != 12 {
@@ -306,10 +299,7 @@ func TestNilContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Shutdown(context.Background()) }()
-	held, err := c.Lock(t.Context(), "held")
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := locktest.MustLock(t, c, "held")
 	runner, err := holdfast.NewLeaderAwareRunner(c, "leader")
 	if err != nil {
 		t.Fatal(err)

@@ -168,12 +168,12 @@ func TestManagerRemoveDuringAnAttempt(t *testing.T) {
 			for at := time.Duration(0); at < 5*time.Second; at += 250 * time.Millisecond {
 				synctest.Test(t, func(t *testing.T) {
 					store := memory.NewStore()
-					c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, l holdfast.Lease) locktest.Fault {
+					c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, l holdfast.Lease) locktest.Fault {
 						if op == locktest.OpAcquire {
 							return ft
 						}
 						return locktest.Fault{Delay: 20 * time.Millisecond}
-					}))
+					})
 					led := locktest.NewLedger(t)
 					m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
 					locktest.MustAdd(t, m, "job")
@@ -216,9 +216,7 @@ func TestManagerWokenAfterFailedReads(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		reads := f.Count(locktest.OpInspect)
-		if err := other.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, other)
 		time.Sleep(10 * time.Millisecond)
 		if _, ok := m.Hold("job"); !ok {
 			t.Errorf("not acquired when the Watcher reported the release; %d reads before", reads)
@@ -257,9 +255,7 @@ func TestManagerWokenDuringAnAttempt(t *testing.T) {
 		l.delay.Store(int64(time.Second))
 		<-l.answered // of the next attempt, at the end of the holder's time as last seen
 		l.delay.Store(0)
-		if err := holder.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, holder)
 		time.Sleep(1100 * time.Millisecond)
 		if _, ok := m.Hold("job"); !ok {
 			t.Error("not acquired after the reply")
@@ -355,16 +351,20 @@ func (q *queueOfOne) TryAcquire(ctx context.Context, req driver.Request) (holdfa
 	return q.CallGauge.TryAcquire(ctx, req)
 }
 
+// waitInQueueOfOne has a manager wait for a lock in the Queue that it returns.
+func waitInQueueOfOne(t *testing.T) *queueOfOne {
+	store := memory.NewStore()
+	locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "a", holdfast.WithTTL(time.Hour))
+	q := &queueOfOne{CallGauge: locktest.NewCallGauge(store.Locker(), 0)}
+	locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, q)), "a")
+	return q
+}
+
 // A release wakes the second waiter again, since its first answer was lost. The waiter still asks when
 // its turn comes, and not a turn after the second hint.
 func TestManagerKeepsItsTurnWhenHintedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		if _, err := locktest.NewClient(t, store.Locker()).Lock(t.Context(), "a", holdfast.WithTTL(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		q := &queueOfOne{CallGauge: locktest.NewCallGauge(store.Locker(), 0)}
-		locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, q)), "a")
+		q := waitInQueueOfOne(t)
 		synctest.Wait()
 		before, turn := len(q.asked), driver.Turn(2)
 		hinted := time.Now()
@@ -382,12 +382,7 @@ func TestManagerKeepsItsTurnWhenHintedAgain(t *testing.T) {
 // The end of waking does not postpone a turn that a hint has announced.
 func TestManagerKeepsItsTurnWhenWakingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		if _, err := locktest.NewClient(t, store.Locker()).Lock(t.Context(), "a", holdfast.WithTTL(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		q := &queueOfOne{CallGauge: locktest.NewCallGauge(store.Locker(), 0)}
-		locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, q)), "a")
+		q := waitInQueueOfOne(t)
 		time.Sleep(time.Minute) // polls are rare now
 		synctest.Wait()
 		q.wake(driver.Wakeup{}) // and the next one is far
@@ -407,12 +402,7 @@ func TestManagerKeepsItsTurnWhenWakingEnds(t *testing.T) {
 // The Queue can wake the waiter no longer. The manager polls as often as without one.
 func TestManagerPollsWhenWakingHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		if _, err := locktest.NewClient(t, store.Locker()).Lock(t.Context(), "a", holdfast.WithTTL(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		q := &queueOfOne{CallGauge: locktest.NewCallGauge(store.Locker(), 0)}
-		locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, q)), "a")
+		q := waitInQueueOfOne(t)
 		const minute = time.Minute
 		time.Sleep(minute)
 		synctest.Wait()

@@ -81,9 +81,7 @@ func TestManagerLeaseBroken(t *testing.T) {
 		if _, ok := m.Hold("job"); ok || !errors.Is(first.Err(), holdfast.ErrLost) {
 			t.Errorf("not lost: %v", first.Err())
 		}
-		if err := thief.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, thief)
 		synctest.Wait() // the Watcher wakes the manager
 		if h, ok := m.Hold("job"); !ok || h.Token() <= thief.Token() {
 			t.Error("not acquired again")
@@ -114,9 +112,7 @@ func TestManagerReleasesLostLeaseAtItsExpiry(t *testing.T) {
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
 		start := time.Now()
-		locktest.MustAdd(t, m, "job")
-		synctest.Wait()
-		h, _ := m.Hold("job")
+		h := locktest.MustManage(t, m, "job")
 		<-h.Context().Done()
 		if d := time.Since(start); d < 24*time.Second || d > 25*time.Second || !errors.Is(h.Err(), holdfast.ErrLost) {
 			t.Errorf("lost after %v: %v", d, h.Err())
@@ -155,20 +151,13 @@ func TestManagerLateLossOfAnEarlierHold(t *testing.T) {
 		}
 		store := memory.NewStore()
 		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker(), holdfast.WithElapsed(clock)))
-		locktest.MustAdd(t, m, "job")
-		synctest.Wait()
-		h, ok := m.Hold("job")
-		if !ok {
-			t.Fatal("not held")
-		}
+		h := locktest.MustManage(t, m, "job")
 		first.Store(h)
 		if err := store.Locker().BreakNow(t.Context(), "job", holdfast.BreakAnybody()); err != nil {
 			t.Fatal(err)
 		}
 		<-reported
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		time.Sleep(10 * time.Second) // the manager campaigns again after a poll interval
 		again, ok := m.Hold("job")
 		if !ok || again == h {

@@ -17,12 +17,12 @@ import (
 // Remove names what could not be released, and nothing else, to each of several callers.
 func TestManagerRemoveNamesWhatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
 			if op == locktest.OpRelease && strings.HasPrefix(l.Name, "bad") {
 				return locktest.Fault{Refuse: locktest.ErrInjected}
 			}
 			return locktest.Fault{}
-		}))
+		})
 		m := locktest.NewManager(t, c)
 		locktest.MustAdd(t, m, "bad", "good")
 		synctest.Wait()
@@ -149,7 +149,7 @@ func TestManagerShutdownIsTheCause(t *testing.T) {
 func TestManagerAddedAgainDuringRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			switch {
 			case op == locktest.OpRelease && n == 1:
 				return locktest.Fault{Refuse: locktest.ErrInjected}
@@ -157,12 +157,10 @@ func TestManagerAddedAgainDuringRelease(t *testing.T) {
 				return locktest.Fault{Delay: 2 * time.Second}
 			}
 			return locktest.Fault{}
-		}))
+		})
 		led := locktest.NewLedger(t)
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
-		locktest.MustAdd(t, m, "job")
-		synctest.Wait()
-		first, _ := m.Hold("job")
+		first := locktest.MustManage(t, m, "job")
 		start := time.Now()
 		done := make(chan error, 2)
 		for range 2 {
@@ -194,13 +192,8 @@ func TestManagerAddsAgainDuringAnAttempt(t *testing.T) {
 			if held {
 				locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			}
-			m := locktest.NewManager(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
-				func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-					if op == locktest.OpAcquire {
-						return locktest.Fault{Delay: 2 * time.Second}
-					}
-					return locktest.Fault{}
-				})))
+			m := locktest.NewManager(t, locktest.FaultyClient(t, store.Locker(),
+				locktest.Each(locktest.OpAcquire, locktest.Fault{Delay: 2 * time.Second})))
 			locktest.MustAdd(t, m, "job")
 			time.Sleep(time.Second)
 			removed := make(chan error, 1)
@@ -228,22 +221,16 @@ func TestManagerHoldReleasedByItsUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithPollInterval(5*time.Second))
-		locktest.MustAdd(t, m, "job")
-		synctest.Wait()
-		h, _ := m.Hold("job")
+		h := locktest.MustManage(t, m, "job")
 		other := locktest.NewClient(t, store.Locker())
 		got := make(chan *holdfast.Hold, 1)
 		go func() { got <- locktest.MustLock(t, other, "job") }()
 		synctest.Wait()
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, h)
 		synctest.Wait()
 		next := <-got
 		time.Sleep(time.Minute)
-		if err := next.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, next)
 		synctest.Wait()
 		if h, ok := m.Hold("job"); !ok || h.Token() <= next.Token() {
 			t.Error("the manager did not campaign again")
@@ -257,12 +244,8 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 	for _, shut := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			busy := locktest.NewCallGauge(locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpAcquire {
-					return locktest.Fault{Lose: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			}), 4*time.Millisecond)
+			busy := locktest.NewCallGauge(locktest.NewFaulty(t, store.Locker(),
+				locktest.Each(locktest.OpAcquire, locktest.Fault{Lose: locktest.ErrInjected})), 4*time.Millisecond)
 			c := locktest.NewClient(t, busy)
 			m := locktest.NewManager(t, c, holdfast.WithPollInterval(time.Hour))
 			names := locktest.Names("n", 1000)

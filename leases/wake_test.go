@@ -126,12 +126,8 @@ func TestManagerPausesAfterTheProgramsRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithPollInterval(5*time.Second))
-		locktest.MustAdd(t, m, "job")
-		synctest.Wait()
-		h, _ := m.Hold("job")
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		h := locktest.MustManage(t, m, "job")
+		locktest.Release(t, h)
 		time.Sleep(3 * time.Second)
 		if locktest.IsHeld(t, store, "job") {
 			t.Error("acquired again before another could have polled")

@@ -373,7 +373,7 @@ func funcRandom(t *testing.T, seed uint64) {
 	})
 	var managers []*leases.LeaseManager
 	for range 2 {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), faults))
+		c := locktest.FaultyClient(t, store.Locker(), faults)
 		managers = append(managers, locktest.NewManager(t, c, work))
 	}
 	var removals sync.WaitGroup

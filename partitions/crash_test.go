@@ -97,11 +97,7 @@ func TestPartitionsColdStart(t *testing.T) {
 // expired.
 func TestPartitionsColdStartAfterDeaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 64)
-		for range 3 {
-			f.Join()
-		}
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 64, 3, 3*time.Second)
 		time.Sleep(time.Minute)
 		for _, in := range slices.Clone(f.Live) {
 			f.Kill(in)
@@ -122,11 +118,7 @@ func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
 	for _, many := range []int{3, 20} {
 		for _, after := range []time.Duration{12 * time.Second, 25 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
-				f := locktest.NewFleet(t, 64, holdfast.WithTTL(30*time.Second))
-				for range many {
-					f.Join()
-				}
-				f.UntilEven(time.Minute)
+				f := locktest.EvenFleet(t, 64, many, time.Minute, holdfast.WithTTL(30*time.Second))
 				time.Sleep(time.Minute)
 				for _, in := range slices.Clone(f.Live) {
 					f.Kill(in)
@@ -153,11 +145,7 @@ func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
 func TestPartitionsRollingDeployment(t *testing.T) {
 	for _, pace := range []time.Duration{2 * time.Second, 15 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			f := locktest.NewFleet(t, 64)
-			for range 4 {
-				f.Join()
-			}
-			f.UntilEven(3 * time.Second)
+			f := locktest.EvenFleet(t, 64, 4, 3*time.Second)
 			f.TakeMoves()
 			sum, steps, least := 0.0, 0, 0
 			for _, old := range slices.Clone(f.Live) {
@@ -188,11 +176,7 @@ func TestPartitionsRollingDeployment(t *testing.T) {
 func TestPartitionsDeadMemberKeepsNoShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second
-		f := locktest.NewFleet(t, 30, holdfast.WithTTL(ttl))
-		for range 3 {
-			f.Join()
-		}
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 30, 3, 3*time.Second, holdfast.WithTTL(ttl))
 		time.Sleep(time.Minute)
 		dead := f.Live[0]
 		f.Kill(dead)
@@ -208,11 +192,7 @@ func TestPartitionsDeadMemberKeepsNoShare(t *testing.T) {
 // that is due anyway.
 func TestPartitionsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 20, partitions.WithRebalanceEvery(5*time.Minute))
-		for range 3 {
-			f.Join()
-		}
-		f.UntilEven(6 * time.Minute)
+		f := locktest.EvenFleet(t, 20, 3, 6*time.Minute, partitions.WithRebalanceEvery(5*time.Minute))
 		time.Sleep(6 * time.Minute)
 		f.Kill(f.Live[0])
 		f.UntilEven(locktest.FleetTTL + 7*time.Second) // the least time between reads is 6 s then

@@ -21,11 +21,7 @@ import (
 // A backend that fails for less than the leases last changes nothing.
 func TestPartitionsOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 30)
-		for range 4 {
-			f.Join()
-		}
-		f.UntilEven(2 * time.Second)
+		f := locktest.EvenFleet(t, 30, 4, 2*time.Second)
 		before := f.Ownership()
 		f.TakeMoves()
 		for range 3 {
@@ -126,11 +122,7 @@ func TestPartitionsAttemptsFail(t *testing.T) {
 // Reads that fail for half of the records, in one instance or in all, move nothing.
 func TestPartitionsPartlyFailedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 31)
-		for range 4 {
-			f.Join()
-		}
-		f.UntilEven(2 * time.Second)
+		f := locktest.EvenFleet(t, 31, 4, 2*time.Second)
 		f.TakeMoves()
 		for range 5 {
 			for _, in := range f.Live {
@@ -150,11 +142,7 @@ func TestPartitionsPartlyFailedReads(t *testing.T) {
 // One read that returns owners of long ago moves nothing.
 func TestPartitionsStaleRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 9) // shares of 3, 2, 2, 2
-		for range 4 {
-			f.Join()
-		}
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 9, 4, 3*time.Second) // shares of 3, 2, 2, 2
 		time.Sleep(5 * time.Second)
 		f.TakeMoves()
 		names := make([]string, len(f.Live)) // the owners' texts

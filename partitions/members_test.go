@@ -51,11 +51,7 @@ func TestPartitionsStandBy(t *testing.T) {
 // An instance that loses its member lock acquires another one; its partitions stay.
 func TestPartitionsMemberLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 12)
-		for range 3 {
-			f.Join()
-		}
-		f.UntilEven(2 * time.Second)
+		f := locktest.EvenFleet(t, 12, 3, 2*time.Second)
 		f.TakeMoves()
 		l := f.Store.Locker()
 		for r, err := range l.List(t.Context(), "group/partition-member-") {
@@ -86,11 +82,8 @@ func TestPartitionsMemberLost(t *testing.T) {
 // although the plan of the members has no share for it.
 func TestPartitionsKeptWithoutMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 12)
-		one := f.Join()
-		f.Join()
-		f.Join()
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 12, 3, 3*time.Second)
+		one := f.Live[0]
 		f.TakeMoves()
 		one.Link.NoMembership.Store(true)
 		for i := range f.N {
@@ -116,9 +109,8 @@ func TestPartitionsKeptWithoutMembership(t *testing.T) {
 // When an instance that stood by acquires the member lock of another one, that returns its partitions.
 func TestPartitionsMembershipTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 1)
-		one := f.Join()
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 1, 1, 3*time.Second)
+		one := f.Live[0]
 		two := f.Join()
 		time.Sleep(3 * time.Second)
 		l := f.Store.Locker()
@@ -136,9 +128,8 @@ func TestPartitionsMembershipTaken(t *testing.T) {
 // A member lock that is lost in an outage has no work that could overrun, so no overrun is reported.
 func TestPartitionsLostMembershipIsNoOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 3)
-		in := f.Join()
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 3, 1, 3*time.Second)
+		in := f.Live[0]
 		in.Link.Cut.Store(true)
 		time.Sleep(3 * locktest.FleetTTL)
 		in.Events.Mu.Lock()

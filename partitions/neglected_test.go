@@ -71,10 +71,7 @@ func TestPartitionsStuckFunction(t *testing.T) {
 // work, and return it when that member can acquire partitions.
 func TestPartitionsMemberThatCannotAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 30)
-		f.Join()
-		f.Join()
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 30, 2, 3*time.Second)
 		unfit := f.Join(func(s *locktest.Link) { s.NoPartitions.Store(true) })
 		if average := f.AverageAtWork(time.Hour); average < 29 {
 			t.Errorf("%.1f of %d at work on average", average, f.N)

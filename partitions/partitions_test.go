@@ -98,9 +98,8 @@ func joinLeaveAndDie(t *testing.T, seed uint64, without string) {
 // the same partitions move each time.
 func TestPartitionsLastAcquiredReturnedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 16)
-		one := f.Join()
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 16, 1, 3*time.Second)
+		one := f.Live[0]
 		var moving []int
 		for range 3 {
 			two := f.Join()
@@ -119,11 +118,7 @@ func TestPartitionsLastAcquiredReturnedFirst(t *testing.T) {
 // While nothing happens, each instance only renews and reads at the interval of WithRebalanceEvery.
 func TestPartitionsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 32, partitions.WithRebalanceEvery(5*time.Second))
-		for range 4 {
-			f.Join()
-		}
-		f.UntilEven(2 * time.Second)
+		f := locktest.EvenFleet(t, 32, 4, 2*time.Second, partitions.WithRebalanceEvery(5*time.Second))
 		time.Sleep(10 * time.Second)
 		in := f.Live[0]
 		reads, attempts, single := in.Link.GroupReads.Load(), in.Link.Attempts.Load(), in.Link.SingleReads.Load()
@@ -142,9 +137,8 @@ func TestPartitionsIdle(t *testing.T) {
 // Only one Run runs at a time, and another may follow; no goroutine and no lock is left.
 func TestPartitionsRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 3)
-		in := f.Join()
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 3, 1, 3*time.Second)
+		in := f.Live[0]
 		if err := in.Run(t.Context()); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("a second Run: %v", err)
 		}
@@ -179,9 +173,8 @@ func TestPartitionsRunTwice(t *testing.T) {
 // Run's error matches both the context's error and its cause.
 func TestPartitionsRunReturnsWhyItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFleet(t, 1)
-		in := f.Join()
-		f.UntilEven(3 * time.Second)
+		f := locktest.EvenFleet(t, 1, 1, 3*time.Second)
+		in := f.Live[0]
 		in.Cancel()
 		if err := <-in.Done; !errors.Is(err, locktest.ErrRunEnded) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Run: %v", err)

@@ -1,18 +1,15 @@
 package web_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/web"
 )
 
@@ -143,37 +140,10 @@ func TestBreakOutsideOfThePrefix(t *testing.T) {
 	}
 }
 
-// endlessLocker has a lock that another program holds by a lease without an end.
-type endlessLocker struct {
-	driver.Locker
-	broken atomic.Pointer[driver.BreakTarget]
-}
-
-func (*endlessLocker) Inspect(context.Context, string) (driver.Record, error) {
-	return driver.Record{Name: "job", State: driver.StateHeld, Endless: true}, nil
-}
-
-func (l *endlessLocker) List(ctx context.Context, _ string) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) { yield(l.Inspect(ctx, "job")) }
-}
-
-func (l *endlessLocker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Lister: l, Breaker: l}
-}
-
-func (l *endlessLocker) Break(_ context.Context, _ string, target driver.BreakTarget) error {
-	l.broken.Store(&target)
-	return nil
-}
-
-func (*endlessLocker) BreakNow(context.Context, string, driver.BreakTarget) error {
-	return errors.ErrUnsupported
-}
-
 // A lease that never ends is shown as such, and its holder can be broken although it has no token.
 func TestBreakOfAnUnknownHolder(t *testing.T) {
 	t.Parallel()
-	l := &endlessLocker{Locker: memory.New()}
+	l := &locktest.Endless{Locker: memory.New()}
 	p := serveLocker(t, l, web.Options{MayBreak: everybody})
 	var row map[string]any
 	if p.get("api/lock?name=job", &row); row["endless"] != true || row["token"] != nil || row["lease"] == nil {
@@ -187,7 +157,7 @@ func TestBreakOfAnUnknownHolder(t *testing.T) {
 	if code, text := p.post(`{"name":"job","unknown":true}`, header); code != http.StatusOK {
 		t.Errorf("status %d %s", code, text)
 	}
-	if target := l.broken.Load(); target == nil || *target != driver.BreakUnknown() {
+	if target := l.Broken.Load(); target == nil || *target != driver.BreakUnknown() {
 		t.Errorf("broke %v", target)
 	}
 }

@@ -104,9 +104,7 @@ func TestOwnersThatTheListingLacks(t *testing.T) {
 	inBubble(t, time.Second, func(t *testing.T, l *anonymous, client *holdfast.Client, _ *web.Handler,
 		follow func(string) (*stream, context.CancelFunc)) {
 		for _, name := range []string{"job", "unseen"} {
-			if _, err := client.Lock(t.Context(), name, holdfast.WithOwner("owner-of-"+name), holdfast.WithTTL(time.Hour)); err != nil {
-				t.Fatal(err)
-			}
+			locktest.MustLock(t, client, name, holdfast.WithOwner("owner-of-"+name), holdfast.WithTTL(time.Hour))
 		}
 		s, stop := follow("/api/events?q=job")
 		time.Sleep(30 * time.Second)

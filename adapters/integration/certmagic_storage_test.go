@@ -21,7 +21,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/caddyserver/certmagic"
 	"github.com/letsencrypt/challtestsrv"
@@ -36,6 +35,7 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
 	"github.com/holdfast-go/holdfast/adapters/certmagicmongo"
 	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
@@ -69,13 +69,7 @@ func openStorage(t *testing.T, url string, open func(context.Context, string, ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := client.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	locktest.ShutDownAtEnd(t, client)
 	return storage
 }
 

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -16,12 +15,7 @@ func TestPausedProcess(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
-			journal := journal{filepath.Join(folder, "journal")}
-			processes := map[string]process{}
-			for range 2 {
-				p := start(t, program, folder)
-				processes[p.id] = p
-			}
+			journal, processes := startTwo(t, program, folder)
 			first := journal.await(t, 1)[0]
 			if err := processes[first.process].Process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)

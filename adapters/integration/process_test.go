@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +82,17 @@ func start(t *testing.T, program, folder string) process {
 	return process{cmd, fmt.Sprint(cmd.Process.Pid)}
 }
 
+// startTwo starts two processes, and returns them by their IDs, with their journal.
+func startTwo(t *testing.T, program, folder string) (journal, map[string]process) {
+	t.Helper()
+	processes := map[string]process{}
+	for range 2 {
+		p := start(t, program, folder)
+		processes[p.id] = p
+	}
+	return journal{filepath.Join(folder, "journal")}, processes
+}
+
 // kill ends the process with no chance to release anything.
 func (p process) kill(t *testing.T) {
 	t.Helper()
@@ -123,17 +133,13 @@ type entry struct {
 
 func (j journal) read(t *testing.T) (entries []entry) {
 	t.Helper()
-	f, err := os.Open(j.path)
-	if os.IsNotExist(err) {
-		return nil
-	}
-	if err != nil {
+	text, err := os.ReadFile(j.path)
+	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	for line := range strings.Lines(string(text)) {
 		var e entry
-		if _, err := fmt.Sscan(lines.Text(), &e.what, &e.process, &e.token); err == nil {
+		if _, err := fmt.Sscan(line, &e.what, &e.process, &e.token); err == nil {
 			entries = append(entries, e)
 		}
 	}
@@ -162,12 +168,7 @@ func takesOver(t *testing.T, program string, prepare ...func(folder string) erro
 			t.Fatal(err)
 		}
 	}
-	journal := journal{filepath.Join(folder, "journal")}
-	processes := map[string]process{}
-	for range 2 {
-		p := start(t, program, folder)
-		processes[p.id] = p
-	}
+	journal, processes := startTwo(t, program, folder)
 	first := journal.await(t, 1)[0]
 	time.Sleep(processTTL) // the lease is renewed: the other process waits longer than a TTL
 	if all := journal.read(t); len(all) > 1 {

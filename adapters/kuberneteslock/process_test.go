@@ -1,13 +1,13 @@
 package kuberneteslock
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,17 +83,13 @@ type leadership struct {
 
 func journal(t *testing.T, folder string) (found []leadership) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(folder, "journal"))
-	if os.IsNotExist(err) {
-		return nil
-	}
-	if err != nil {
+	text, err := os.ReadFile(filepath.Join(folder, "journal"))
+	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	for line := range strings.Lines(string(text)) {
 		var one leadership
-		if _, err := fmt.Sscan(lines.Text(), &one.process, &one.token); err == nil {
+		if _, err := fmt.Sscan(line, &one.process, &one.token); err == nil {
 			found = append(found, one)
 		}
 	}

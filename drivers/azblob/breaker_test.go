@@ -59,7 +59,7 @@ func TestBreakOfAHolderThatWritesItsRecord(t *testing.T) {
 			b := other.lockBlob(name, req.ID.Reveal())
 			var err error
 			if before == "a record" {
-				release(t, other, acquire(t, other, request(name)))
+				used(t, other, name)
 			} else {
 				err = other.createBlob(bounded(t), b)
 			}
@@ -88,8 +88,7 @@ func TestBreakOfAFreeLockBreaksNobody(t *testing.T) {
 	l, w := store.lockerWithFaults()
 	other := store.locker()
 	for way, breakIt := range map[string]func(context.Context, string, driver.BreakTarget) error{"Break": l.Break, "BreakNow": l.BreakNow} {
-		last := acquire(t, other, request(way))
-		release(t, other, last)
+		last := used(t, other, way)
 		for _, target := range []driver.BreakTarget{driver.BreakToken(last.Token), driver.BreakAnybody()} {
 			w.take()
 			w.next(reqBreak, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
@@ -178,11 +177,10 @@ func TestBreakOfALeaseThatHasExpiredAndGone(t *testing.T) {
 	store := newTestContainer(t)
 	l, w := store.lockerWithFaults()
 	other := store.locker()
-	last := acquire(t, other, request("n"))
-	release(t, other, last)
+	used(t, other, "n")
 	w.next(reqRead, expired)
 	w.next(reqAcquire, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-		release(t, other, acquire(t, other, request("n")))
+		used(t, other, "n")
 		return base.RoundTrip(r)
 	})
 	if err := l.Break(bounded(t), "n", driver.BreakAnybody()); err != nil || w.count(reqRelease) != 0 {
@@ -201,8 +199,7 @@ func TestBreakOfAnExpiredLeaseInDoubt(t *testing.T) {
 	store := newTestContainer(t)
 	l, w := store.lockerWithFaults()
 	other := store.locker()
-	last := acquire(t, other, request("lost"))
-	release(t, other, last)
+	last := used(t, other, "lost")
 	w.next(reqRead, expired)
 	w.next(reqAcquire, unanswered)
 	if err := l.Break(bounded(t), "lost", driver.BreakToken(last.Token)); err == nil || driver.OutcomeKnown(err) {
@@ -211,16 +208,14 @@ func TestBreakOfAnExpiredLeaseInDoubt(t *testing.T) {
 	if r, err := other.Inspect(bounded(t), "lost"); err != nil || r.State != driver.StateFree {
 		t.Errorf("afterwards: %v, %v", r.State, err)
 	}
-	last = acquire(t, other, request("refused"))
-	release(t, other, last)
+	last = used(t, other, "refused")
 	w.next(reqRead, expired)
 	w.next(reqRelease, respond(http.StatusForbidden, "AuthorizationPermissionMismatch"))
 	if err := l.Break(bounded(t), "refused", driver.BreakToken(last.Token)); err == nil || driver.OutcomeKnown(err) {
 		t.Errorf("the release is refused: %v", err)
 	}
 	// Another break meets the lease of this one, which nobody holds.
-	last = acquire(t, other, request("twice"))
-	release(t, other, last)
+	last = used(t, other, "twice")
 	two, w2 := store.lockerWithFaults()
 	w.next(reqRead, expired)
 	w.next(reqRelease, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {

@@ -30,8 +30,7 @@ func TestCrashBetweenLeaseAndRecord(t *testing.T) {
 			other := store.locker()
 			var before driver.Lease
 			if when != "before a record" {
-				before = acquire(t, other, request("n"))
-				release(t, other, before)
+				before = used(t, other, "n")
 			}
 			l, w := store.lockerWithFaults()
 			var record delayedRequest
@@ -72,8 +71,7 @@ func TestBreakBeforeTheRecord(t *testing.T) {
 	t.Parallel()
 	store := newTestContainer(t)
 	other := store.locker()
-	before := acquire(t, other, request("n"))
-	release(t, other, before)
+	used(t, other, "n")
 	l, w := store.lockerWithFaults()
 	var snatched driver.Lease
 	w.next(reqMetadata, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {

@@ -152,7 +152,7 @@ func TestCheckArchivedBlobs(t *testing.T) {
 	store := newTestContainer(t)
 	l := store.locker()
 	for _, name := range []string{"nightly", "weekly"} {
-		release(t, l, acquire(t, l, request(name)))
+		used(t, l, name)
 	}
 	check := func() (found driver.Finding) {
 		if err := l.Check(bounded(t), func(f driver.Finding) {

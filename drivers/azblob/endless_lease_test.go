@@ -14,8 +14,7 @@ import (
 // means without an end. It returns the earlier holder's lease.
 func takenByHand(t *testing.T, store *testContainer, l *Locker, name string, seconds int32) driver.Lease {
 	t.Helper()
-	before := acquire(t, l, request(name))
-	release(t, l, before)
+	before := used(t, l, name)
 	if _, err := rawLease(t, store, name).AcquireLease(bounded(t), seconds, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +160,7 @@ func TestBreakOfAHolderThatBecomesKnown(t *testing.T) {
 		name := "job-" + map[bool]string{true: "unknown", false: "token"}[target == driver.BreakUnknown()]
 		l, w := store.lockerWithFaults()
 		other := store.locker()
-		before := acquire(t, other, request(name))
-		release(t, other, before)
+		before := used(t, other, name)
 		req := request(name)
 		b := other.lockBlob(name, req.ID.Reveal())
 		if target == driver.BreakUnknown() { // the next holder has the lease, and no record yet

@@ -152,6 +152,14 @@ func acquire(t testing.TB, l *Locker, req driver.Request) driver.Lease {
 	return lease
 }
 
+// used acquires a lock and releases it.
+func used(t testing.TB, l *Locker, name string) driver.Lease {
+	t.Helper()
+	lease := acquire(t, l, request(name))
+	release(t, l, lease)
+	return lease
+}
+
 func release(t testing.TB, l *Locker, held driver.Lease) {
 	t.Helper()
 	ctx := bounded(t)

@@ -82,7 +82,7 @@ func TestInspectBatchAgreesWithInspect(t *testing.T) {
 	l := store.locker()
 	names := numberedNames("n", 16)
 	held := acquire(t, l, request(names[0]))
-	release(t, l, acquire(t, l, request(names[1])))
+	used(t, l, names[1])
 	acquire(t, l, request(names[2]))
 	if err := l.Break(bounded(t), names[2], driver.BreakAnybody()); err != nil {
 		t.Fatal(err)

@@ -20,8 +20,7 @@ func TestLateRequests(t *testing.T) {
 		t.Parallel()
 		store := newTestContainer(t)
 		l, w := store.lockerWithFaults()
-		before := acquire(t, l, request("n"))
-		release(t, l, before)
+		before := used(t, l, "n")
 		var delayed delayedRequest
 		w.next(reqAcquire, delayed.fault)
 		w.all(reqAcquire, lost)
@@ -51,8 +50,7 @@ func TestLateRequests(t *testing.T) {
 		l, w := store.lockerWithFaults()
 		var record delayedRequest
 		w.next(reqMetadata, record.fault) // the second attempt succeeds
-		first := acquire(t, l, request("n"))
-		release(t, l, first)
+		used(t, l, "n")
 		second := acquire(t, l, request("n"))
 		if status, code, err := record.send(); status != http.StatusPreconditionFailed || err != nil {
 			t.Errorf("answered %d %s, %v", status, code, err)

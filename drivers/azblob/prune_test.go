@@ -29,8 +29,7 @@ func TestPrune(t *testing.T) {
 	limitParallelTests(t)
 	store := newTestContainer(t)
 	l, w := store.lockerWithFaults()
-	before := acquire(t, l, request("n"))
-	release(t, l, before)
+	before := used(t, l, "n")
 	acquire(t, l, request("held"))
 	fenced := acquire(t, l, request("fenced"))
 	fence, err := NewFence(bounded(t), l.Blob("fenced").BlobClient(), fenced.Token)
@@ -94,8 +93,7 @@ func TestPruneWaitsForTheClock(t *testing.T) {
 	store := newTestContainer(t)
 	l := store.locker()
 	for round := range 5 {
-		lease := acquire(t, l, request("n"))
-		release(t, l, lease)
+		lease := used(t, l, "n")
 		if _, err := l.prune(bounded(t), "", 0); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +113,7 @@ func TestPruneKeepsUsedLocks(t *testing.T) {
 	for _, released := range []bool{false, true} {
 		store := newTestContainer(t)
 		other := store.locker()
-		release(t, other, acquire(t, other, request("n")))
+		used(t, other, "n")
 		l, w := store.lockerWithFaults()
 		time.Sleep(1100 * time.Millisecond)
 		var held driver.Lease
@@ -149,18 +147,24 @@ func containerPath(l *Locker) string {
 	return "devstoreaccount1/" + parts.ContainerName
 }
 
+// lockerWithIdleLocks is a Locker with three locks that can be pruned.
+func lockerWithIdleLocks(t *testing.T) (*Locker, *faultTransport) {
+	t.Helper()
+	l, w := newTestContainer(t).lockerWithFaults()
+	for _, name := range []string{"a", "b", "c"} {
+		used(t, l, name)
+	}
+	time.Sleep(1100 * time.Millisecond)
+	return l, w
+}
+
 // If one blob cannot be deleted, Prune continues with the others. A failure that concerns
 // every blob ends it: without the right to delete, it sends one refused request, not one for
 // each blob.
 func TestPruneFails(t *testing.T) {
 	t.Parallel()
 	limitParallelTests(t)
-	store := newTestContainer(t)
-	l, w := store.lockerWithFaults()
-	for _, name := range []string{"a", "b", "c"} {
-		release(t, l, acquire(t, l, request(name)))
-	}
-	time.Sleep(1100 * time.Millisecond)
+	l, w := lockerWithIdleLocks(t)
 	deletions := func() (n int) {
 		for _, request := range w.take() {
 			if strings.HasPrefix(request, "DELETE ") {
@@ -208,12 +212,7 @@ func TestPruneFails(t *testing.T) {
 func TestPruneEndsWithClose(t *testing.T) {
 	t.Parallel()
 	limitParallelTests(t)
-	store := newTestContainer(t)
-	l, w := store.lockerWithFaults()
-	for _, name := range []string{"a", "b", "c"} {
-		release(t, l, acquire(t, l, request(name)))
-	}
-	time.Sleep(1100 * time.Millisecond)
+	l, w := lockerWithIdleLocks(t)
 	w.all("DELETE /"+containerPath(l)+"/a", func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
 		response, err := base.RoundTrip(r)
 		_ = l.Close(t.Context())

@@ -65,8 +65,8 @@ func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	store := newTestContainer(t)
 	l := store.locker()
-	release(t, l, acquire(t, l, request("n")))
-	release(t, l, acquire(t, l, request("other")))
+	used(t, l, "n")
+	used(t, l, "other")
 	b := l.Blob("n").BlobClient()
 	damaged := map[string]*string{keyVersion: &[]string{"2"}[0], "new": &[]string{"thing"}[0]}
 	if _, err := b.SetMetadata(bounded(t), damaged, nil); err != nil {

@@ -27,6 +27,15 @@ func newServiceProbe(t *testing.T) *serviceProbe {
 	return p
 }
 
+// newExpiredProbe returns a probe whose lease has expired, and the lease's ID.
+func newExpiredProbe(t *testing.T) (*serviceProbe, string) {
+	t.Helper()
+	p, id := newServiceProbe(t), newID()
+	p.is("acquire", p.acquire(id, 15), "")
+	p.expire()
+	return p, id
+}
+
 // onAzure returns azure, or azurite if the service is the emulator.
 func (p *serviceProbe) onAzure(azure, azurite string) string {
 	if p.store.service.Emulator {

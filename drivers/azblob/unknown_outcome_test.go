@@ -62,7 +62,7 @@ func TestShutdownFreesALockInALock(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := store.locker()
-	release(t, other, acquire(t, other, request("inner"))) // makes the blob
+	used(t, other, "inner") // makes the blob
 	done, sent := make(chan error, 1), make(chan struct{})
 	go func() {
 		done <- client.Do(bounded(t), "outer", func(ctx context.Context) error {
@@ -142,7 +142,7 @@ func TestLateAcquireAfterRelease(t *testing.T) {
 	limitParallelTests(t)
 	store := newTestContainer(t)
 	l, w := store.lockerWithFaults()
-	release(t, l, acquire(t, l, request("n"))) // makes the blob
+	used(t, l, "n") // makes the blob
 	client, err := holdfast.New(l, holdfast.WithTTL(time.Minute))
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -50,9 +49,7 @@ func TestOneWinnerAmongMany(t *testing.T) {
 // Each successful call sends one command with majority write concern and a time limit. An
 // acquire matches by _id alone.
 func TestCommands(t *testing.T) {
-	var log commandLog
-	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()))
-	coll := mongotest.CollectionOf(t, client)
+	coll, log := loggedCollection(t)
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	var lease driver.Lease

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -19,8 +18,7 @@ import (
 // One command renews up to 500 leases of one TTL. The lost ones are found, and the others stay
 // renewed.
 func TestRenewBatch(t *testing.T) {
-	var log commandLog
-	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor())))
+	coll, log := loggedCollection(t)
 	l := newTestLocker(t, coll)
 	ctx := bounded(t)
 	now := time.Now()
@@ -190,11 +188,7 @@ func BenchmarkRenewBatch(b *testing.B) {
 		n, lost int
 	}{{"500", 500, 0}, {"500OneLost", 500, 1}, {"10000", 10_000, 0}} {
 		b.Run(test.name, func(b *testing.B) {
-			l, err := New(b.Context(), mongotest.Collection(b))
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer func() { _ = l.Close(b.Context()) }()
+			l := newBenchLocker(b, mongotest.Collection(b))
 			leases := make([]driver.Lease, test.n)
 			documents := make([]any, len(leases))
 			for i := range leases {

@@ -31,11 +31,7 @@ const ratioPairs = 1000
 // full history, as those of locks in use, and the baseline's have none.
 func BenchmarkRatio(b *testing.B) {
 	coll := mongotest.Collection(b)
-	l, err := New(b.Context(), coll)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.Context())) })
+	l := newBenchLocker(b, coll)
 	plain := plainLocks{coll.Clone(options.Collection().SetWriteConcern(writeconcern.Majority()))}
 	ctx := b.Context()
 

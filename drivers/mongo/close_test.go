@@ -108,7 +108,7 @@ func TestDisconnectedClientIsClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	locks := program.Database(coll.Database().Name()).Collection(coll.Name())
+	locks := through(program, coll)
 	var warnings atomic.Int64
 	c, err := holdfast.New(newTestLocker(t, locks), holdfast.WithLogger(slog.New(slog.DiscardHandler)),
 		holdfast.WithObserver(func(e holdfast.Event) {

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/leases"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
@@ -27,11 +28,7 @@ func TestLateDataWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := client.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	locktest.ShutDownAtEnd(t, client)
 	for what, c := range map[string]struct {
 		during  bool // delivered between the read and the write of the second update
 		want    string

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/event"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -16,18 +15,10 @@ import (
 // is unknown then.
 func TestDenied(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
-	control := mongotest.Connect(t, rs.URI())
-	base := mongotest.CollectionOf(t, control)
-	client := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("denied"))
-	l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
-	lease := acquire(t, l, longRequest("held", "holder"))
-	deny := func(commands ...any) {
-		setFailPoint(t, control, "alwaysOn", field("appName", "denied"), field("failCommands", list(commands)),
-			field("errorCode", codeUnauthorized))
-	}
-	defer setFailPoint(t, control, "off", field("errorCode", codeUnauthorized))
-	deny("findAndModify", "find", "update")
+	l := newVictim(t, nil)
+	lease := acquire(t, l.Locker, longRequest("held", "holder"))
+	defer l.spare(t)
+	l.fail(t, "alwaysOn", list{"findAndModify", "find", "update"}, field("errorCode", codeUnauthorized))
 	if _, err := l.TryAcquire(bounded(t), longRequest("job", "waiter")); !errors.Is(err, driver.ErrDenied) {
 		t.Errorf("TryAcquire: %v", err)
 	}
@@ -42,11 +33,11 @@ func TestDenied(t *testing.T) {
 			t.Errorf("Release: %v", err)
 		}
 	}
-	deny("find")
+	l.fail(t, "alwaysOn", list{"find"}, field("errorCode", codeUnauthorized))
 	if err := l.Release(bounded(t), lease); err == nil || driver.OutcomeKnown(err) {
 		t.Errorf("Release: %v", err)
 	}
-	setFailPoint(t, control, "off", field("errorCode", codeUnauthorized))
+	l.spare(t)
 	if err := l.Release(bounded(t), lease); err != nil {
 		t.Errorf("the release again: %v", err)
 	}
@@ -55,25 +46,17 @@ func TestDenied(t *testing.T) {
 // A release that is denied when it is repeated may have been applied the first time.
 func TestDeniedRepeatOfARelease(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
-	control := mongotest.Connect(t, rs.URI())
-	base := mongotest.CollectionOf(t, control)
-	failing := false
-	client := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("denied").SetMonitor(&event.CommandMonitor{
-		Failed: func(_ context.Context, e *event.CommandFailedEvent) {
-			if failing && e.CommandName == "findAndModify" {
-				failing = false
-				setFailPoint(t, control, docOf("times", 1), field("appName", "denied"), field("failCommands", list{"findAndModify"}),
-					field("errorCode", codeUnauthorized))
-			}
-		},
-	}))
-	l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
-	lease := acquire(t, l, longRequest("job", "holder"))
+	l, failing := newVictimServer(t), false
+	l.open(t, &event.CommandMonitor{Failed: func(_ context.Context, e *event.CommandFailedEvent) {
+		if failing && e.CommandName == "findAndModify" {
+			failing = false
+			l.fail(t, docOf("times", 1), list{"findAndModify"}, field("errorCode", codeUnauthorized))
+		}
+	}})
+	lease := acquire(t, l.Locker, longRequest("job", "holder"))
 	lease.Contended = true
 	failing = true
-	setFailPoint(t, control, docOf("times", 1), field("appName", "denied"), field("failCommands", list{"findAndModify"}),
-		field("closeConnection", true))
+	l.fail(t, docOf("times", 1), list{"findAndModify"}, field("closeConnection", true))
 	if err := l.Release(bounded(t), lease); err == nil || driver.OutcomeKnown(err) || failing {
 		t.Errorf("%v; the second one was denied: %v", err, !failing)
 	}

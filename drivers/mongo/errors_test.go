@@ -10,7 +10,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -46,25 +45,20 @@ func TestContextCauseIsNoOutcome(t *testing.T) {
 // The Go driver prints a failure of the network twice. The errors of this driver have it once, and the same chain.
 func TestFailuresOfTheNetworkAreSaidOnce(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
-	control := mongotest.Connect(t, rs.URI())
-	coll := mongotest.CollectionOf(t, control)
-	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
-	l := newTestLocker(t, victim.Database(coll.Database().Name()).Collection(coll.Name()))
-	lease := acquire(t, l, request("job", "secret a"))
+	l := newVictim(t, nil)
+	lease := acquire(t, l.Locker, request("job", "secret a"))
 	for what, fault := range map[string][]bson.E{
 		"closed connection": {field("closeConnection", true)},
 		"no answer":         {field("blockConnection", true), field("blockTimeMS", 12_000)},
 	} {
-		data := append([]bson.E{field("appName", "victim"), field("failCommands", list{"update"})}, fault...)
-		setFailPoint(t, control, "alwaysOn", data...)
+		l.fail(t, "alwaysOn", list{"update"}, fault...)
 		var err error
 		for tries := 0; tries < 6 && !mongo.IsNetworkError(err); tries++ { // a busy machine may find no server in time
 			ctx, cancel := context.WithTimeout(bounded(t), time.Second)
 			_, err = l.Renew(ctx, lease)
 			cancel()
 		}
-		setFailPoint(t, control, "off", data...)
+		l.spare(t)
 		if !mongo.IsNetworkError(err) || what == "no answer" && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v is another error", what, err)
 		}

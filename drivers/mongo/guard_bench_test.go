@@ -16,11 +16,7 @@ import (
 // the same concerns. The guard adds a raise, two reads of the lock and a write of the fence.
 func BenchmarkGuard(b *testing.B) {
 	coll := mongotest.Collection(b)
-	l, err := New(b.Context(), coll)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.Context())) })
+	l := newBenchLocker(b, coll)
 	guard, err := NewGuard(l, coll.Database())
 	if err != nil {
 		b.Fatal(err)

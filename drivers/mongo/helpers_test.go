@@ -11,8 +11,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -37,6 +39,70 @@ func newTestLocker(t *testing.T, coll *mongo.Collection, opts ...Option) *Locker
 	}
 	t.Cleanup(func() { closeLocker(t, l) })
 	return l
+}
+
+func newBenchLocker(b *testing.B, coll *mongo.Collection) *Locker {
+	b.Helper()
+	l, err := New(b.Context(), coll)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.Context())) })
+	return l
+}
+
+// through is a collection by another client.
+func through(client *mongo.Client, coll *mongo.Collection) *mongo.Collection {
+	return client.Database(coll.Database().Name()).Collection(coll.Name())
+}
+
+// loggedCollection is a collection of a client of its own, with the log of that client's commands.
+func loggedCollection(t *testing.T) (*mongo.Collection, *commandLog) {
+	t.Helper()
+	log := &commandLog{}
+	return mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor()))), log
+}
+
+// victim is a Locker on a server of its own, which fails commands of the victim's client alone if the test says so.
+type victim struct {
+	*Locker
+	rs      *mongotest.ReplicaSet
+	control *mongo.Client
+	base    *mongo.Collection // by control
+}
+
+func newVictim(t *testing.T, monitor *event.CommandMonitor) *victim {
+	t.Helper()
+	v := newVictimServer(t)
+	v.open(t, monitor)
+	return v
+}
+
+// newVictimServer returns a victim without its Locker.
+func newVictimServer(t *testing.T) *victim {
+	t.Helper()
+	v := &victim{rs: mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})}
+	v.control = mongotest.Connect(t, v.rs.URI())
+	v.base = mongotest.CollectionOf(t, v.control)
+	return v
+}
+
+func (v *victim) open(t *testing.T, monitor *event.CommandMonitor) {
+	t.Helper()
+	client := mongotest.Connect(t, v.rs.URI(), options.Client().SetAppName("victim").SetMonitor(monitor))
+	v.Locker = newTestLocker(t, through(client, v.base))
+}
+
+// fail makes the server fail these commands of the victim. See setFailPoint.
+func (v *victim) fail(t *testing.T, mode any, commands list, how ...bson.E) {
+	t.Helper()
+	setFailPoint(t, v.control, mode, append([]bson.E{field("appName", "victim"), field("failCommands", commands)}, how...)...)
+}
+
+// spare ends that.
+func (v *victim) spare(t *testing.T) {
+	t.Helper()
+	setFailPoint(t, v.control, "off", field("errorCode", codeBadValue))
 }
 
 func closeLocker(t *testing.T, l driver.Locker) {

@@ -37,18 +37,14 @@ func TestLockersSpreadOverTheCollections(t *testing.T) {
 // processes follow it, so it is not dropped.
 func TestOtherErrorsDropNoHints(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
-	control := mongotest.Connect(t, rs.URI())
-	base := mongotest.CollectionOf(t, control)
-	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
-	l := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
+	l := newVictim(t, nil)
 	if err := l.hints.create(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
-	setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"find"}), field("errorCode", codeBadValue),
+	l.fail(t, "alwaysOn", list{"find"}, field("errorCode", codeBadValue),
 		field("namespace", l.hints.coll.Database().Name()+"."+l.hints.coll.Name()))
 	_, err := l.hints.open(bounded(t))
-	setFailPoint(t, control, "off", field("errorCode", codeBadValue))
+	l.spare(t)
 	if !hasCode(err, codeBadValue) {
 		t.Errorf("open: %v", err)
 	}
@@ -67,7 +63,7 @@ func TestProcessesMendOneCollection(t *testing.T) {
 	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(commands.monitor()))
 	var all []*Locker
 	for range processes {
-		l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
+		l := newTestLocker(t, through(client, base))
 		l.hints.coll = l.hints.collectionOf("A")
 		all = append(all, l)
 	}
@@ -106,14 +102,20 @@ func TestProcessesMendOneCollection(t *testing.T) {
 	}
 }
 
+// strictLocker is a Locker of a client with the strict Stable API, and its log.
+func strictLocker(t *testing.T, coll *mongo.Collection) (*Locker, *locktest.Log) {
+	t.Helper()
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetServerAPIOptions(
+		options.ServerAPI(options.ServerAPIVersion1).SetStrict(true).SetDeprecationErrors(true)))
+	logger, log := locktest.NewLog()
+	return newTestLocker(t, through(client, coll), WithLogger(logger)), log
+}
+
 // A client with the strict Stable API can use the locks. It cannot have hints, so its waiters poll.
 func TestStrictStableAPI(t *testing.T) {
 	t.Parallel()
 	base := mongotest.Collection(t)
-	strict := mongotest.Connect(t, mongotest.URI(t), options.Client().SetServerAPIOptions(
-		options.ServerAPI(options.ServerAPIVersion1).SetStrict(true).SetDeprecationErrors(true)))
-	logger, log := locktest.NewLog()
-	l := newTestLocker(t, strict.Database(base.Database().Name()).Collection(base.Name()), WithLogger(logger))
+	l, log := strictLocker(t, base)
 	lease := acquire(t, l, request("job", "a"))
 	if _, err := l.Renew(bounded(t), lease); err != nil {
 		t.Error(err)
@@ -141,11 +143,7 @@ func TestStrictStableAPI(t *testing.T) {
 // What a client with the strict Stable API may not ask is not checked, and is no fault of the backend.
 func TestCheckWithTheStrictStableAPI(t *testing.T) {
 	t.Parallel()
-	base := mongotest.Collection(t)
-	strict := mongotest.Connect(t, mongotest.URI(t), options.Client().SetServerAPIOptions(
-		options.ServerAPI(options.ServerAPIVersion1).SetStrict(true).SetDeprecationErrors(true)))
-	logger, _ := locktest.NewLog()
-	l := newTestLocker(t, strict.Database(base.Database().Name()).Collection(base.Name()), WithLogger(logger))
+	l, _ := strictLocker(t, mongotest.Collection(t))
 	found := map[string]driver.Finding{}
 	if err := l.Check(bounded(t), func(f driver.Finding) { found[f.Subject] = f }); err != nil {
 		t.Fatal(err)

@@ -81,20 +81,12 @@ func TestTTLIndexOnAnotherField(t *testing.T) {
 				if order == "before" {
 					create()
 				}
-				unstarted, err := openForCheck(bounded(t), urlOf(mongotest.URI(t), coll))
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { closeLocker(t, unstarted) })
-				l, ok := unstarted.(*Locker)
-				if !ok {
-					t.Fatalf("%T", unstarted)
-				}
+				l := forCheck(t, coll)
 				if order == "after" {
 					newTestLocker(t, coll)
 					create()
 				}
-				_, err = New(bounded(t), coll, WithLogger(discard))
+				_, err := New(bounded(t), coll, WithLogger(discard))
 				var invalid *driver.InvalidError
 				if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "TTL index theirs") {
 					t.Fatalf("New: %v, want a refusal of the index", err)

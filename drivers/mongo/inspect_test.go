@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -36,8 +35,7 @@ func insertHeld(t *testing.T, l *Locker, n int) (names []string) {
 // 1,000 names cost one command, and their data are not read.
 func TestInspectBatch(t *testing.T) {
 	t.Parallel()
-	var log commandLog
-	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor())))
+	coll, log := loggedCollection(t)
 	l := newTestLocker(t, coll)
 	all := insertHeld(t, l, 2*inspectChunkSize+500)
 	for n, want := range map[int]int{1: 1, inspectChunkSize: 1, inspectChunkSize + 1: 2, len(all): 3, 0: 0} {

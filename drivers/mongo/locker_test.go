@@ -127,7 +127,7 @@ func TestReadAndWriteConcerns(t *testing.T) {
 	ctx := bounded(t)
 	lease := acquire(t, l, request("n", "a"))
 	waited := acquire(t, l, request("waited", "f"))
-	waiter := newTestLocker(t, mongotest.Connect(t, mongotest.URI(t)).Database(coll.Database().Name()).Collection(coll.Name()))
+	waiter := newTestLocker(t, through(mongotest.Connect(t, mongotest.URI(t)), coll))
 	if err := createCapped(ctx, l.hints.collectionOf(waiter.id)); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestConnectionsThatTheServerHasLoggedOut(t *testing.T) {
 	}
 	opened := open()
 	client := mongotest.Connect(t, uri+"&authSource=admin")
-	given := newTestLocker(t, client.Database(coll.Database().Name()).Collection(coll.Name()))
+	given := newTestLocker(t, through(client, coll))
 	mine, theirs := acquire(t, opened, longRequest("opened", "a")), acquire(t, given, longRequest("given", "b"))
 	got := lockSoon(t, newClient(t, open()), "given") // one that waits meanwhile
 

@@ -20,7 +20,7 @@ func TestReleaseToWaitersIsNotRecorded(t *testing.T) {
 	commands := &commandLog{}
 	base := mongotest.Collection(t)
 	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(commands.monitor()))
-	l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
+	l := newTestLocker(t, through(client, base))
 	commands.take()
 	lease := acquire(t, l, longRequest("job", "holder"))
 	if _, err := commands.take()[0].LookupErr("txnNumber"); err != nil {
@@ -47,12 +47,8 @@ func TestReleaseToWaitersIsNotRecorded(t *testing.T) {
 // can wake shows it.
 func TestReleaseToWaitersAfterErrors(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
-	control := mongotest.Connect(t, rs.URI())
-	base := mongotest.CollectionOf(t, control)
 	commands := &commandLog{}
-	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim").SetMonitor(commands.monitor()))
-	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
+	holder := newVictim(t, commands.monitor())
 	for what, fault := range map[string]struct {
 		command string
 		how     bson.E
@@ -65,13 +61,13 @@ func TestReleaseToWaitersAfterErrors(t *testing.T) {
 		"a hint to a deposed primary":         {"insert", field("errorCode", 10107)},
 		"a hint that the server cannot write": {"insert", field("errorCode", codeBadValue)},
 	} {
-		lease := acquire(t, holder, longRequest(what, "holder"))
+		lease := acquire(t, holder.Locker, longRequest(what, "holder"))
 		lease.Contended = true
-		c, l := newProcess(t, mongotest.Connect(t, rs.URI()).Database(base.Database().Name()).Collection(base.Name()), hintsOnly)
+		c, l := newProcess(t, through(mongotest.Connect(t, holder.rs.URI()), holder.base), hintsOnly)
 		got := lockSoon(t, c, what)
 		awaitFollowed(t, l, what)
 		commands.take()
-		setFailPoint(t, control, docOf("times", 1), field("appName", "victim"), field("failCommands", list{fault.command}), fault.how)
+		holder.fail(t, docOf("times", 1), list{fault.command}, fault.how)
 		if err := holder.Release(bounded(t), lease); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -91,19 +87,14 @@ func TestReleaseToWaitersAfterErrors(t *testing.T) {
 // An error that a retry cannot mend, such as a missing privilege, is not repeated.
 func TestPermanentErrorsAreNotRepeated(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
-	control := mongotest.Connect(t, rs.URI())
-	base := mongotest.CollectionOf(t, control)
 	commands := &commandLog{}
-	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim").SetMonitor(commands.monitor()))
-	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
-	lease := acquire(t, holder, longRequest("job", "holder"))
-	enterQueue(t, base, "job")
+	holder := newVictim(t, commands.monitor())
+	lease := acquire(t, holder.Locker, longRequest("job", "holder"))
+	enterQueue(t, holder.base, "job")
 	lease.Contended = true
 	commands.take()
-	setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}),
-		field("errorCode", codeUnauthorized))
-	defer setFailPoint(t, control, "off", field("errorCode", codeUnauthorized))
+	holder.fail(t, "alwaysOn", list{"insert"}, field("errorCode", codeUnauthorized))
+	defer holder.spare(t)
 	if err := holder.Release(bounded(t), lease); err != nil {
 		t.Fatal(err)
 	}

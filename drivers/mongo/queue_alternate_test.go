@@ -23,7 +23,7 @@ func TestTwoProcessesAlternate(t *testing.T) {
 	serverprocess.Long(t, "needs hundreds of handoffs")
 	base := mongotest.Collection(t)
 	testAlternate(t, func() *mongo.Collection {
-		return mongotest.Connect(t, mongotest.URI(t)).Database(base.Database().Name()).Collection(base.Name())
+		return through(mongotest.Connect(t, mongotest.URI(t)), base)
 	})
 }
 

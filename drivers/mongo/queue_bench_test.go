@@ -44,7 +44,7 @@ func newQueueBench(b *testing.B, count int) *queueBench {
 	base := mongotest.Collection(b)
 	locker := func() *Locker {
 		client := mongotest.Connect(b, mongotest.URI(b), options.Client().SetMonitor(q.counter.monitor()))
-		l, err := New(b.Context(), client.Database(base.Database().Name()).Collection(base.Name()), WithLogger(discard))
+		l, err := New(b.Context(), through(client, base), WithLogger(discard))
 		if err != nil {
 			b.Fatal(err)
 		}

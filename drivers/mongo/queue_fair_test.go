@@ -23,7 +23,7 @@ func TestWaitersWithoutHintsAreServed(t *testing.T) {
 		"it polls": func(base *mongo.Collection) *Locker { return newTestLocker(t, base, WithWake(WakePoll)) },
 		"its client has one connection": func(base *mongo.Collection) *Locker {
 			client := mongotest.Connect(t, rs.URI(), options.Client().SetMaxPoolSize(1))
-			return newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
+			return newTestLocker(t, through(client, base))
 		},
 		"it has only the privileges that are required": func(base *mongo.Collection) *Locker {
 			db := base.Database()
@@ -50,7 +50,7 @@ func TestWaitersWithoutHintsAreServed(t *testing.T) {
 			var clients []*holdfast.Client
 			for range 2 {
 				client := mongotest.Connect(t, rs.URI())
-				clients = append(clients, newClient(t, newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))))
+				clients = append(clients, newClient(t, newTestLocker(t, through(client, base))))
 			}
 			grants := compete(t, append(clients, third))
 			t.Logf("grants: %v", grants)

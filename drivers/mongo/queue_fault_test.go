@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
@@ -105,25 +104,20 @@ func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 // While the primary changes no hint can be left. Once the release is certain there is a primary again, and the hint is left there.
 func TestHintsAreLeftAfterAFailOver(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
-	control := mongotest.Connect(t, rs.URI())
-	base := mongotest.CollectionOf(t, control)
-	off := func() { setFailPoint(t, control, "off", field("errorCode", 2)) }
-	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim").SetMonitor(&event.CommandMonitor{
-		Started: func(_ context.Context, e *event.CommandStartedEvent) {
-			if e.CommandName == "find" { // the read by which the release becomes certain
-				off()
-			}
-		}}))
-	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
-	lease := acquire(t, holder, longRequest("job", "holder"))
+	holder := newVictimServer(t)
+	holder.open(t, &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		if e.CommandName == "find" { // the read by which the release becomes certain
+			holder.spare(t)
+		}
+	}})
+	lease := acquire(t, holder.Locker, longRequest("job", "holder"))
 	lease.Contended = true
-	c, l := newProcess(t, base, hintsOnly)
+	c, l := newProcess(t, holder.base, hintsOnly)
 	got := lockSoon(t, c, "job")
 	awaitFollowed(t, l, "job")
-	defer off()
-	setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}),
-		field("errorCode", codeInterruptedByStateChange), field("errorLabels", list{"RetryableWriteError"}))
+	defer holder.spare(t)
+	holder.fail(t, "alwaysOn", list{"insert"}, field("errorCode", codeInterruptedByStateChange),
+		field("errorLabels", list{"RetryableWriteError"}))
 	if err := holder.Release(bounded(t), lease); err != nil {
 		t.Fatal(err)
 	}
@@ -144,24 +138,19 @@ func elect(t *testing.T, rs *mongotest.ReplicaSet, members []int) {
 // The server refuses the hint. The release succeeds all the same, and the waiter polls.
 func TestReleaseWithoutItsHint(t *testing.T) {
 	t.Parallel()
-	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
-	control := mongotest.Connect(t, rs.URI())
-	base := mongotest.CollectionOf(t, control)
-	victim := mongotest.Connect(t, rs.URI(), options.Client().SetAppName("victim"))
-	holder := newTestLocker(t, victim.Database(base.Database().Name()).Collection(base.Name()))
+	holder := newVictim(t, nil)
 	for _, closed := range []bool{false, true} {
-		lease := acquire(t, holder, longRequest("job", "holder"))
+		lease := acquire(t, holder.Locker, longRequest("job", "holder"))
 		lease.Contended = closed
-		c, l := newProcess(t, base)
+		c, l := newProcess(t, holder.base)
 		got := lockSoon(t, c, "job", holdfast.WithPollInterval(time.Second))
 		awaitFollowed(t, l, "job")
-		setFailPoint(t, control, "alwaysOn", field("appName", "victim"), field("failCommands", list{"insert"}),
-			field("closeConnection", closed), field("errorCode", 2))
+		holder.fail(t, "alwaysOn", list{"insert"}, field("closeConnection", closed), field("errorCode", 2))
 		if err := holder.Release(bounded(t), lease); err != nil {
 			t.Errorf("release: %v", err)
 		}
 		h := awaitHold(t, got, "by polling")
-		setFailPoint(t, control, "off", field("errorCode", 2))
+		holder.spare(t)
 		if err := h.Release(bounded(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +217,7 @@ func TestHintsOfAMemberThatIsBehind(t *testing.T) {
 	base := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
 	other := newTestLocker(t, base)
 	client := mongotest.Connect(t, rs.URI())
-	l := newTestLocker(t, client.Database(base.Database().Name()).Collection(base.Name()))
+	l := newTestLocker(t, through(client, base))
 	l.hints.maxLag = 3
 	woken := make(chan driver.Wakeup, 100)
 	defer l.Wake("job", me, func(up driver.Wakeup) { woken <- up })()

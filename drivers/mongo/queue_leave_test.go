@@ -43,11 +43,16 @@ func TestNextWaiterKeepsAPosition(t *testing.T) {
 			return positionOf(t, l, name) > 0
 		})
 		second()
-		eventually(t, "the queue is empty", func() bool {
-			r, err := other.Inspect(bounded(t), name)
-			return err == nil && r.Waiters == 0
-		})
+		awaitEmptyQueue(t, other, name)
 	}
+}
+
+func awaitEmptyQueue(t *testing.T, l *Locker, name string) {
+	t.Helper()
+	eventually(t, "the queue is empty", func() bool {
+		r, err := l.Inspect(bounded(t), name)
+		return err == nil && r.Waiters == 0
+	})
 }
 
 // A caller's time is over while its first request is on the way, which enters the queue later. The
@@ -58,7 +63,7 @@ func TestPositionOfAnUnansweredRequest(t *testing.T) {
 	other := newTestLocker(t, base)
 	acquire(t, other, longRequest("job", "holder"))
 	dialer := newDelayingDialer()
-	c, _ := newProcess(t, dialer.client(t).Database(base.Database().Name()).Collection(base.Name()))
+	c, _ := newProcess(t, through(dialer.client(t), base))
 	err := dialer.callDelayed(t, func(ctx context.Context) error {
 		_, err := c.Lock(ctx, "job")
 		return err
@@ -67,10 +72,7 @@ func TestPositionOfAnUnansweredRequest(t *testing.T) {
 		t.Fatal("the lock was granted although another holds it")
 	}
 	dialer.deliver(t)
-	eventually(t, "the queue is empty", func() bool {
-		r, err := other.Inspect(bounded(t), "job")
-		return err == nil && r.Waiters == 0
-	})
+	awaitEmptyQueue(t, other, "job")
 }
 
 // A TryLock, whose reply shows no position, does not make the process forget the one that it has.
@@ -89,10 +91,7 @@ func TestTryLockKeepsThePositionKnown(t *testing.T) {
 	}
 	cancel()
 	<-done
-	eventually(t, "the queue is empty", func() bool {
-		r, err := other.Inspect(bounded(t), "job")
-		return err == nil && r.Waiters == 0
-	})
+	awaitEmptyQueue(t, other, "job")
 }
 
 // A queue that is full of dead waiters admits one that is alive.
@@ -118,7 +117,7 @@ func TestReleaseSentAgainWakesTheWaiter(t *testing.T) {
 	t.Parallel()
 	base := mongotest.Collection(t)
 	dialer := newDelayingDialer()
-	holder, _ := newProcess(t, dialer.client(t).Database(base.Database().Name()).Collection(base.Name()))
+	holder, _ := newProcess(t, through(dialer.client(t), base))
 	h := mustLock(t, holder, "job")
 	c, l := newProcess(t, base, hintsOnly)
 	got := lockSoon(t, c, "job")

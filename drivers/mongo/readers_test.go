@@ -12,7 +12,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -42,8 +41,7 @@ func TestExclusiveLocksAskForNoReaders(t *testing.T) {
 			t.Errorf("%+v: the pipeline knows readers: %v", v, knows)
 		}
 	}
-	var log commandLog
-	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor())))
+	coll, log := loggedCollection(t)
 	l := newTestLocker(t, coll)
 	for _, step := range []struct {
 		what string
@@ -209,8 +207,7 @@ func storeReaders(t *testing.T, coll *mongo.Collection, name string, n int) []dr
 // those that are lost. One batch releases them.
 func TestThousandReaders(t *testing.T) {
 	t.Parallel()
-	var log commandLog
-	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor())))
+	coll, log := loggedCollection(t)
 	l := newTestLocker(t, coll)
 	leases := storeReaders(t, coll, "n", driver.MaxHolders)
 	wantHeld(t, l, sharedRequest("n", "one too many"))

@@ -9,7 +9,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -34,8 +33,7 @@ func heldLeases(tb testing.TB, coll *mongo.Collection, n int) []driver.Lease {
 // batch did not match gets an answer of its own.
 func TestReleaseBatch(t *testing.T) {
 	t.Parallel()
-	var log commandLog
-	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(log.monitor())))
+	coll, log := loggedCollection(t)
 	l := newTestLocker(t, coll)
 	leases := heldLeases(t, coll, 2*batchChunkSize)
 	first, second := leases[:batchChunkSize], leases[batchChunkSize:]
@@ -119,10 +117,7 @@ func TestReleaseBatchErrors(t *testing.T) {
 // A batch that matches nothing may have met a deposed primary: each lease gets an answer of its own.
 func TestReleaseBatchWithInconsistentAnswers(t *testing.T) {
 	t.Parallel()
-	m := &recordHider{t: t, coll: mongotest.Collection(t), name: "n", leaseID: "secret a"}
-	l := m.locker()
-	leases := []driver.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
-	m.hides = 1
+	m, l, leases := lockerWithHiddenRecord(t)
 	if err := errors.Join(l.ReleaseBatch(bounded(t), leases)...); err != nil || m.hides != 0 {
 		t.Error(err, m.hides)
 	}
@@ -132,11 +127,7 @@ func TestReleaseBatchWithInconsistentAnswers(t *testing.T) {
 
 // BenchmarkReleaseBatch releases 500 leases, in one batch and with 32 single releases at a time.
 func BenchmarkReleaseBatch(b *testing.B) {
-	l, err := New(b.Context(), mongotest.Collection(b))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = l.Close(b.Context()) }()
+	l := newBenchLocker(b, mongotest.Collection(b))
 	batch := func(leases []driver.Lease) error { return errors.Join(l.ReleaseBatch(b.Context(), leases)...) }
 	single := func(leases []driver.Lease) error {
 		errs := make([]error, len(leases))

@@ -122,6 +122,16 @@ type recordHider struct {
 	hidden         bool
 }
 
+// lockerWithHiddenRecord returns a Locker that holds two leases. The record of the first will be hidden once.
+func lockerWithHiddenRecord(t *testing.T) (*recordHider, *Locker, []driver.Lease) {
+	t.Helper()
+	m := &recordHider{t: t, coll: mongotest.Collection(t), name: "n", leaseID: "secret a"}
+	l := m.locker()
+	leases := []driver.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
+	m.hides = 1
+	return m, l, leases
+}
+
 func (m *recordHider) setLeaseID(id string) {
 	// The context of a command may have a session of the Locker's client.
 	if _, err := m.coll.UpdateOne(bounded(m.t), docOf(fieldName, m.name), setFields(field(fieldLeaseID, literal(id)))); err != nil {
@@ -152,10 +162,7 @@ func (m *recordHider) locker() *Locker {
 // A batch that matched fewer records than are held a moment later cannot say which it renewed.
 func TestRenewBatchWithInconsistentAnswers(t *testing.T) {
 	t.Parallel()
-	m := &recordHider{t: t, coll: mongotest.Collection(t), name: "n", leaseID: "secret a"}
-	l := m.locker()
-	leases := []driver.Lease{acquire(t, l, request("n", "secret a")), acquire(t, l, request("m", "secret b"))}
-	m.hides = 1
+	_, l, leases := lockerWithHiddenRecord(t)
 	for _, err := range errOf(l.RenewBatch(bounded(t), leases)) {
 		wantUnknown(t, err)
 	}

@@ -114,9 +114,9 @@ func TestRunTaskOnLeader_InDoubtDuringShutdown(t *testing.T) {
 	for range 300 { // events of the same instant happen in random order
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true, Lose: locktest.ErrInjected}}[op]
-			}))
+			})
 			r := locktest.NewRunner(t, c)
 			called := make(chan error)
 			go func() { _, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); called <- err }()

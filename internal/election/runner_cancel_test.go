@@ -19,10 +19,10 @@ import (
 // RunTaskOnLeader returns ErrClosed if Close is called during its attempt.
 func TestClose_DuringAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(),
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(),
 			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpAcquire: {Hang: true}}[op]
-			})))
+			}))
 		time.AfterFunc(time.Second, func() { _ = r.Close(context.Background()) })
 		if _, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("err = %v, want ErrClosed", err)
@@ -33,10 +33,10 @@ func TestClose_DuringAnAttempt(t *testing.T) {
 // Close returns soon after its context has ended, even while the release of an idle leader hangs.
 func TestClose_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(),
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(),
 			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpRelease: {Hang: true}}[op]
-			})))
+			}))
 		if _, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +304,7 @@ func TestRunner_InterruptedAtAnyCall(t *testing.T) {
 func TestRun_LossAfterItsContextEnded(t *testing.T) {
 	for _, failed := range []error{nil, locktest.ErrTask} {
 		synctest.Test(t, func(t *testing.T) {
-			r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())))
+			r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.RenewalFaults()))
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
 			err := r.Run(ctx, func(ctx context.Context) error {

@@ -314,9 +314,9 @@ func TestRun_NoTaskBeginsAfterTheEnd(t *testing.T) {
 			t.Run(mode+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := memory.NewStore()
-					c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+					c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 						return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true}}[op]
-					}))
+					})
 					r := locktest.NewRunner(t, c)
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()

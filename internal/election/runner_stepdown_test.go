@@ -113,9 +113,7 @@ func TestStepDown_WithoutLeadership(t *testing.T) {
 		if err := r.StepDown(t.Context()); err != nil {
 			t.Errorf("StepDown: %v", err)
 		}
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, h)
 		start := time.Now()
 		if err := <-done; err != nil || time.Since(start) > time.Minute {
 			t.Errorf("Run: %v after %v; a step-down without leadership must not cool down", err, time.Since(start))
@@ -355,7 +353,7 @@ func TestStall_OfOneTask(t *testing.T) {
 // StepDown after a loss does not change that the lease was lost.
 func TestStepDown_AfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())))
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.RenewalFaults()))
 		stuck := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

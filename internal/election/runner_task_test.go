@@ -62,7 +62,7 @@ func TestRunTaskOnLeader_OneLeaderStays(t *testing.T) {
 		var wg sync.WaitGroup
 		backend := locktest.NewFaulty(t, store.Locker(), nil)
 		for i := range 5 {
-			r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, backend, nil)))
+			r := locktest.NewRunner(t, locktest.FaultyClient(t, backend, nil))
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * 300 * time.Millisecond)
 				calls := 400
@@ -137,10 +137,10 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
 			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
-			})))
+			}))
 		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(time.Second)
 		over, cancel := context.WithCancel(t.Context())
@@ -188,13 +188,13 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		var failing atomic.Bool
-		r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
 			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				if op == locktest.OpRenew && failing.Load() {
 					return locktest.Fault{Refuse: locktest.ErrInjected}
 				}
 				return locktest.Fault{}
-			})))
+			}))
 		other := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()))
 		call := func(fn locktest.Task, want error) {
 			t.Helper()
@@ -297,7 +297,7 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 				}
 				ahead.Store(0)
 				var seen locktest.Events
-				r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), faults)), holdfast.WithObserver(seen.Observe))
+				r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), faults), holdfast.WithObserver(seen.Observe))
 				start := time.Now()
 				for ran := false; !ran && time.Since(start) < time.Minute; time.Sleep(3 * time.Second) {
 					ran, _ = r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
@@ -324,7 +324,7 @@ func TestRunTaskOnLeader_InDoubtIsCleanedUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
 				ids := map[string]bool{}
-				r := locktest.NewRunner(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
+				r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
 					func(op string, n int, l holdfast.Lease) locktest.Fault {
 						if op != locktest.OpAcquire {
 							return locktest.Fault{}
@@ -337,7 +337,7 @@ func TestRunTaskOnLeader_InDoubtIsCleanedUp(t *testing.T) {
 							return ft
 						}
 						return locktest.Fault{}
-					})))
+					}))
 				if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
 					t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
 				}

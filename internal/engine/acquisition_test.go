@@ -22,12 +22,12 @@ import (
 func TestLateGrantMakesNoHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpAcquire && n == 1 {
 				return locktest.Fault{Delay: 25 * time.Second, IgnoreContext: true} // TTL less grace
 			}
 			return locktest.Fault{}
-		}))
+		})
 		if h, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("TryLock: %v, %v", h, err)
 		}
@@ -44,7 +44,7 @@ func TestIDOfALateGrantIsNotUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under := memory.New()
 		var ids []holdfast.Lease
-		c := locktest.NewClient(t, locktest.NewFaulty(t, under, func(op string, n int, l holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, under, func(op string, n int, l holdfast.Lease) locktest.Fault {
 			if op != locktest.OpAcquire {
 				return locktest.Fault{}
 			}
@@ -53,7 +53,7 @@ func TestIDOfALateGrantIsNotUsedAgain(t *testing.T) {
 				return locktest.Fault{Delay: 26 * time.Second, IgnoreContext: true}
 			}
 			return locktest.Fault{}
-		}))
+		})
 		h := locktest.MustLock(t, c, "job")
 		if len(ids) < 2 || slices.ContainsFunc(ids[1:], func(l holdfast.Lease) bool { return l.ID == ids[0].ID }) {
 			t.Errorf("of %d requests, others have the ID of the first", len(ids))
@@ -169,12 +169,8 @@ func TestOwnLateRequestIsNotAnotherHolder(t *testing.T) {
 		store := memory.NewStore()
 		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 		time.AfterFunc(5*time.Second, func() { _ = h.Release(t.Context()) })
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire && n == 1 {
-				return locktest.Fault{Late: 6 * time.Second}
-			}
-			return locktest.Fault{}
-		}), holdfast.WithPollInterval(10*time.Second))
+		c := locktest.FaultyClient(t, store.Locker(),
+			locktest.First(locktest.OpAcquire, locktest.Fault{Late: 6 * time.Second}), holdfast.WithPollInterval(10*time.Second))
 		start := time.Now()
 		locktest.MustLock(t, c, "job")
 		if d := time.Since(start); d > 20*time.Second {

@@ -26,7 +26,7 @@ func TestCleanUpLastsForTheLatestRequest(t *testing.T) {
 		var mu sync.Mutex
 		var last time.Time
 		start := time.Now()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -38,7 +38,7 @@ func TestCleanUpLastsForTheLatestRequest(t *testing.T) {
 			last = time.Now()
 			time.AfterFunc(time.Second, cancel)
 			return locktest.Fault{Late: ttl - time.Second} // lands although the caller has gone
-		}), holdfast.WithTTL(ttl))
+		}, holdfast.WithTTL(ttl))
 		if _, err := c.Lock(ctx, "job"); !errors.Is(err, context.Canceled) {
 			t.Errorf("Lock: %v", err)
 		}
@@ -56,7 +56,7 @@ func TestCleanUpLastsForTheLatestRequest(t *testing.T) {
 func TestCleanUpHasTheRequestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			switch op {
 			case locktest.OpAcquire:
 				return locktest.Fault{Lose: locktest.ErrInjected}
@@ -64,7 +64,7 @@ func TestCleanUpHasTheRequestTimeout(t *testing.T) {
 				return locktest.Fault{Delay: 5 * time.Second} // a slow backend, well within its limit
 			}
 			return locktest.Fault{}
-		}), holdfast.WithTTL(30*time.Second), holdfast.WithGrace(10*time.Second), holdfast.WithRequestTimeout(8*time.Second))
+		}, holdfast.WithTTL(30*time.Second), holdfast.WithGrace(10*time.Second), holdfast.WithRequestTimeout(8*time.Second))
 		_, _ = c.TryLock(t.Context(), "job")
 		time.Sleep(20 * time.Second)
 		if locktest.IsHeld(t, store, "job") {
@@ -78,12 +78,7 @@ func TestCleanUpHasTheRequestTimeout(t *testing.T) {
 func TestFailedReleaseIsCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease && n == 1 {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, store.Locker(), locktest.First(locktest.OpRelease, locktest.Fault{Refuse: locktest.ErrInjected}))
 		h := locktest.MustLock(t, c, "job")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -125,7 +120,7 @@ func TestCleanUpsThatNeverReturnFreeTheLimit(t *testing.T) {
 func TestShutdownDrainsCleanUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			switch {
 			case op == locktest.OpAcquire:
 				return locktest.Fault{Lose: locktest.ErrInjected}
@@ -133,7 +128,7 @@ func TestShutdownDrainsCleanUps(t *testing.T) {
 				return locktest.Fault{Refuse: locktest.ErrInjected}
 			}
 			return locktest.Fault{}
-		}))
+		})
 		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
 			t.Fatalf("TryLock: %v", err)
 		}
@@ -153,12 +148,7 @@ func TestShutdownDrainsCleanUps(t *testing.T) {
 // Shutdown does not wait for a cleanup's backoff: one more release, sent at once, ends it.
 func TestShutdownHurriesCleanUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire {
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpAcquire, locktest.Fault{Lose: locktest.ErrInjected}))
 		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
 			t.Fatalf("TryLock: %v", err)
 		}

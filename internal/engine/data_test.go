@@ -242,6 +242,16 @@ func (s *lateData) took() [2]int {
 	return calls
 }
 
+// managedLateData returns a manager that holds the lock "a", and its store.
+func managedLateData(t *testing.T) (*lateData, *leases.LeaseManager) {
+	l := memory.New()
+	store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
+	m := locktest.NewManager(t, locktest.NewClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
+	locktest.MustAdd(t, m, "a")
+	synctest.Wait()
+	return store, m
+}
+
 // A write that lands after its time limit changes nothing once a later write has succeeded, and no
 // update is based on data from before it.
 func TestLateWriteOfData(t *testing.T) {
@@ -256,11 +266,7 @@ func TestLateWriteOfData(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := memory.New()
-				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
-				m := locktest.NewManager(t, locktest.NewClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
-				locktest.MustAdd(t, m, "a")
-				synctest.Wait()
+				store, m := managedLateData(t)
 				store.late = c.late
 				if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err,
 					context.DeadlineExceeded) {
@@ -285,11 +291,7 @@ func TestLateWriteOfData(t *testing.T) {
 	for what, late := range map[string]time.Duration{"after the second write": time.Minute, "before the second write": 5 * time.Second} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := memory.New()
-				store := &lateData{Locker: l, DataStore: l.Capabilities().DataStore}
-				m := locktest.NewManager(t, locktest.NewClient(t, store), holdfast.WithRequestTimeout(4*time.Second))
-				locktest.MustAdd(t, m, "a")
-				synctest.Wait()
+				store, m := managedLateData(t)
 				write := func(text string, calls [2]int) {
 					t.Helper()
 					store.took()

@@ -144,45 +144,24 @@ func TestLargestDurations(t *testing.T) {
 // bounded.
 func TestLongTTL(t *testing.T) {
 	const ttl = 24 * time.Hour
-	nothing := func(context.Context) error { return nil }
-	t.Run("one release fails", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRelease && n == 1 {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
+	client := func(t *testing.T, store *memory.Store, op string, fault locktest.Fault) *holdfast.Client {
+		return locktest.FaultyClient(t, store.Locker(), locktest.First(op, fault), holdfast.WithTTL(ttl))
+	}
+	for what, fault := range map[string]locktest.Fault{"fails": {Refuse: locktest.ErrInjected}, "hangs": {Hang: true}} {
+		t.Run("one release "+what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := client(t, memory.NewStore(), locktest.OpRelease, fault)
+				start := time.Now()
+				_ = c.Do(t.Context(), "job", func(context.Context) error { return nil })
+				if d := time.Since(start); d > time.Minute {
+					t.Errorf("Do returned %v after its function", d)
 				}
-				return locktest.Fault{}
-			}), holdfast.WithTTL(ttl))
-			start := time.Now()
-			_ = c.Do(t.Context(), "job", nothing)
-			if d := time.Since(start); d > time.Minute {
-				t.Errorf("Do returned %v after its function", d)
-			}
+			})
 		})
-	})
-	t.Run("one release hangs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRelease && n == 1 {
-					return locktest.Fault{Hang: true}
-				}
-				return locktest.Fault{}
-			}), holdfast.WithTTL(ttl))
-			start := time.Now()
-			_ = c.Do(t.Context(), "job", nothing)
-			if d := time.Since(start); d > time.Minute {
-				t.Errorf("Do returned %v after its function", d)
-			}
-		})
-	})
+	}
 	t.Run("one attempt hangs", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpAcquire && n == 1 {
-					return locktest.Fault{Hang: true}
-				}
-				return locktest.Fault{}
-			}), holdfast.WithTTL(ttl))
+			c := client(t, memory.NewStore(), locktest.OpAcquire, locktest.Fault{Hang: true})
 			start := time.Now()
 			_ = locktest.MustLock(t, c, "job").Release(t.Context())
 			if d := time.Since(start); d > time.Minute {
@@ -193,12 +172,7 @@ func TestLongTTL(t *testing.T) {
 	t.Run("an acquire lands 10 s late", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpAcquire && n == 1 {
-					return locktest.Fault{Late: 10 * time.Second}
-				}
-				return locktest.Fault{}
-			}), holdfast.WithTTL(ttl))
+			c := client(t, store, locktest.OpAcquire, locktest.Fault{Late: 10 * time.Second})
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			_, _ = c.TryLock(ctx, "job")

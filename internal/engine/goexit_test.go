@@ -121,12 +121,8 @@ func TestFunctionsMayEndTheirGoroutine(t *testing.T) {
 				if test.options != nil {
 					opts = append(opts, test.options(exit)...)
 				}
-				c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-					if op == locktest.OpRenew && l.Name == "lost" {
-						return locktest.Fault{Refuse: locktest.ErrInjected}
-					}
-					return locktest.Fault{}
-				}), opts...)
+				c := locktest.FaultyClient(t, store.Locker(),
+					locktest.Named(locktest.OpRenew, "lost", locktest.Fault{Refuse: locktest.ErrInjected}), opts...)
 				kept, lost := locktest.MustLock(t, c, "kept"), locktest.MustLock(t, c, "lost")
 				ctx, cancel := context.WithCancel(t.Context())
 				var using sync.WaitGroup

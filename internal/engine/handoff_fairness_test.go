@@ -130,12 +130,7 @@ func TestNoHandoffToAShorterTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		var cut atomic.Bool
-		f := locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault {
-			if cut.Load() {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.While(&cut, locktest.Fault{Refuse: locktest.ErrInjected}))
 		f.Watcher = true
 		here, there := locktest.NewClient(t, f), locktest.NewClient(t, store.Locker())
 		q := newLine(t)
@@ -144,9 +139,7 @@ func TestNoHandoffToAShorterTTL(t *testing.T) {
 		q.wg.Go(func() { next = locktest.MustLock(t, here, "n", holdfast.WithTTL(2*time.Second)) })
 		synctest.Wait()
 		q.join(there, "other", 0)
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		synctest.Wait()
 		if next != nil {
 			cut.Store(true)
@@ -189,9 +182,7 @@ func TestWaiterLeavesWhileItYields(t *testing.T) {
 					done <- time.Now()
 				}()
 				synctest.Wait()
-				if err := h.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				locktest.Release(t, h)
 				synctest.Wait()
 				left, calls := time.Now(), f.Total()
 				end(c, leave)
@@ -229,9 +220,7 @@ func TestYieldOutlivesTheWaiterThatLeaves(t *testing.T) {
 		q.join(here, "own", 0)
 		q.join(there, "other", 0)
 		time.Sleep(time.Second)
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, h)
 		leave() // the other process does not know of the release yet
 		q.wg.Wait()
 		if want := []string{"other", "own"}; !slices.Equal(q.order, want) {

@@ -170,18 +170,14 @@ func TestHandoffToALeavingWaiter(t *testing.T) {
 					if waited := time.Since(start); waited > time.Second {
 						t.Errorf("the next waited %v", waited)
 					}
-					if err := h.Release(t.Context()); err != nil {
-						t.Error(err)
-					}
+					locktest.Release(t, h)
 				})
 				synctest.Wait()
 				if fault == (locktest.Fault{}) {
 					leave()
 				}
 				time.AfterFunc(10*time.Millisecond, leave)
-				if err := first.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				locktest.Release(t, first)
 				wg.Wait()
 				time.Sleep(2 * time.Minute)
 				if locktest.IsHeld(t, store, "n") {
@@ -254,17 +250,13 @@ func TestNoHandoffOfAnothersLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		taken := locktest.MustTryLock(t, there, "n")
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, h)
 		synctest.Wait()
 		if f.Count(locktest.OpHandOver) != 1 || len(q.order) != 0 || taken.Err() != nil {
 			t.Errorf("%d handoffs, served %v, the other's hold: %v", f.Count(locktest.OpHandOver), q.order, taken.Err())
 		}
 		q.check.Enter(taken.Context(), "n", taken.Token())
-		if err := taken.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, taken)
 		q.wg.Wait()
 	})
 }
@@ -273,12 +265,7 @@ func TestNoHandoffOfAnothersLock(t *testing.T) {
 func TestHandoffDuringShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpHandOver {
-				return locktest.Fault{Delay: time.Second, IgnoreContext: true}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.Each(locktest.OpHandOver, locktest.Fault{Delay: time.Second, IgnoreContext: true}))
 		f.Watcher = true
 		c := locktest.NewClient(t, f)
 		h := locktest.MustLock(t, c, "n")
@@ -290,9 +277,7 @@ func TestHandoffDuringShutdown(t *testing.T) {
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			if err := h.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.Release(t, h)
 		})
 		synctest.Wait()
 		if err := c.Shutdown(t.Context()); err != nil {
@@ -318,16 +303,12 @@ func TestNoHandoffAfterALoss(t *testing.T) {
 		next := locktest.MustLock(t, c, "n")
 		q := newLine(t)
 		q.join(c, "last", 0)
-		if err := lost.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, lost)
 		synctest.Wait()
 		if n := f.Count(locktest.OpHandOver); n != 0 || next.Err() != nil || len(q.order) != 0 {
 			t.Errorf("%d handoffs; the present hold: %v; served %v", n, next.Err(), q.order)
 		}
-		if err := next.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, next)
 		q.wg.Wait()
 	})
 }
@@ -351,9 +332,7 @@ func TestHandoffEventsAreInOrder(t *testing.T) {
 		h := locktest.MustLock(t, c, "n")
 		q := newLine(t)
 		q.join(c, "next", 10*time.Second)
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, h)
 		q.wg.Wait()
 		synctest.Wait()
 		got := slices.DeleteFunc(events.Types(), func(e holdfast.EventType) bool { return e == holdfast.EventError })
@@ -378,9 +357,7 @@ func TestHandoffOfSlots(t *testing.T) {
 				h := locktest.MustLock(t, c, "pool", holdfast.WithSlots(3))
 				check.Enter(h.Context(), h.Name(), h.Token())
 				time.Sleep(time.Duration(10 + i)) // one is released at a time
-				if err := h.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				locktest.Release(t, h)
 			})
 			synctest.Wait()
 		}
@@ -412,22 +389,16 @@ func TestNoHandoffOfASlotToAWaiterThatCannotUseIt(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				h := locktest.MustLock(t, here, "pool", holdfast.WithSlots(tc.slots))
-				if err := h.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				locktest.Release(t, h)
 			})
 			synctest.Wait()
 			before := f.Count(locktest.OpHandOver)
-			if err := own.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.Release(t, own)
 			synctest.Wait()
 			if n := f.Count(locktest.OpHandOver) - before; n != 0 {
 				t.Errorf("%d slots: %d handoffs", tc.slots, n)
 			}
-			if err := others.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.Release(t, others)
 			wg.Wait()
 		}
 	})

@@ -55,7 +55,7 @@ func TestLossAfterCancellationIsReturned(t *testing.T) {
 	t.Run("Do, caller canceled", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), locktest.Refuse(locktest.OpRenew)))
+			c := locktest.FaultyClient(t, store.Locker(), locktest.Refuse(locktest.OpRenew))
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
 			go func() { // another process holds the lock from 30 s on
@@ -69,7 +69,7 @@ func TestLossAfterCancellationIsReturned(t *testing.T) {
 	})
 	t.Run("Do, Shutdown", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew)))
+			c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
 			time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
 			if err := c.Do(t.Context(), "job", work); !errors.Is(err, holdfast.ErrLost) {
 				t.Errorf("Do returned %v", err)
@@ -78,7 +78,7 @@ func TestLossAfterCancellationIsReturned(t *testing.T) {
 	})
 	t.Run("RunTaskOnLeader, StepDown", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew)))
+			c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
 			r := locktest.NewRunner(t, c)
 			time.AfterFunc(time.Second, func() { _ = r.StepDown(context.Background()) })
 			ran, err := r.RunTaskOnLeader(t.Context(), work)
@@ -118,9 +118,7 @@ func TestContextOfAHoldThatEnds(t *testing.T) {
 		for range cap(contexts) {
 			go func() { contexts <- h.Context() }()
 		}
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		if err := h.Err(); !errors.Is(err, holdfast.ErrReleased) {
 			t.Fatalf("Err after the release: %v", err)
 		}
@@ -181,9 +179,7 @@ func TestContextEndsBeforeTheReleaseIsSent(t *testing.T) {
 			close(other)
 		}()
 		runtime.Gosched()
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		<-other
 	}
 }

@@ -45,9 +45,7 @@ func TestTryLockNamesTheHolder(t *testing.T) {
 		if !errors.As(err, &held) || held.Record.Owner != "web-3" || held.Record.Token != h.Token() || held.Record.Remaining != 27*time.Second {
 			t.Errorf("err = %v", err)
 		}
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		r, err := c.Inspect(t.Context(), "job")
 		if err != nil || r.State != driver.StateFree || string(r.Data) != "x" {
 			t.Errorf("Inspect: %+v, %v", r, err)

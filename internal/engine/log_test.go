@@ -35,9 +35,9 @@ func wantLogged(t *testing.T, log string, parts ...string) {
 func TestLogMessagesStandAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelDebug)
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-		}), logger)
+		}, logger)
 		h := locktest.MustLock(t, c, "job")
 		time.Sleep(time.Hour)
 		_ = h.Release(t.Context())
@@ -58,12 +58,12 @@ func TestEveryFailureIsLoggedInWords(t *testing.T) {
 		} {
 			out, logger := logOf(slog.LevelInfo)
 			var calls atomic.Int32
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(o string, _ int, _ holdfast.Lease) locktest.Fault {
+			c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(o string, _ int, _ holdfast.Lease) locktest.Fault {
 				if o == op && calls.Add(1) == 1 {
 					return locktest.Fault{Refuse: locktest.ErrInjected}
 				}
 				return locktest.Fault{}
-			}), logger)
+			}, logger)
 			if err := locktest.MustLock(t, c, "job").Release(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -98,12 +98,7 @@ func TestRecoveryIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
 		var down atomic.Bool
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(string, int, holdfast.Lease) locktest.Fault {
-			if down.Load() {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		}), logger)
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.While(&down, locktest.Fault{Refuse: locktest.ErrInjected}), logger)
 		h := locktest.MustLock(t, c, "job")
 		if other := locktest.MustLock(t, c, "other"); other.Release(t.Context()) != nil {
 			t.Error("not released")
@@ -206,9 +201,7 @@ func TestWaitingForALaterOwnHoldIsReported(t *testing.T) {
 		}
 		time.Sleep(45 * time.Second)
 		out.Take() // the wait for the other
-		if err := other.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, other)
 		for left := 2; left >= 0; left-- {
 			h := <-holds
 			time.Sleep(29900 * time.Millisecond)
@@ -224,9 +217,7 @@ func TestWaitingForALaterOwnHoldIsReported(t *testing.T) {
 			if log := out.Take(); log != "" {
 				t.Errorf("reported again:\n%s", log)
 			}
-			if err := h.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.Release(t, h)
 		}
 	})
 }

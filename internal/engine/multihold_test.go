@@ -30,12 +30,7 @@ func mustLockAll(t *testing.T, c *holdfast.Client, names ...string) *holdfast.Mu
 func TestFirstLossEndsAHoldOfSeveralNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && l.Name == "b" {
-				return locktest.Fault{Refuse: driver.ErrLost}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.Named(locktest.OpRenew, "b", locktest.Fault{Refuse: driver.ErrLost}))
 		c := locktest.NewClient(t, f)
 		m := mustLockAll(t, c, "c", "a", "b", "a")
 		first := m.Hold("a").Context()
@@ -53,9 +48,7 @@ func TestFirstLossEndsAHoldOfSeveralNames(t *testing.T) {
 		if !locktest.IsHeld(t, store, "a") || !locktest.IsHeld(t, store, "c") {
 			t.Error("a or c is free before the release")
 		}
-		if err := m.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, m)
 		if locktest.IsHeld(t, store, "a") || locktest.IsHeld(t, store, "b") || locktest.IsHeld(t, store, "c") {
 			t.Error("held after the release")
 		}
@@ -80,7 +73,7 @@ func TestErrOfSeveralNamesReadsTheClock(t *testing.T) {
 func TestDoAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), locktest.Refuse(locktest.OpRenew)))
+		c := locktest.FaultyClient(t, store.Locker(), locktest.Refuse(locktest.OpRenew))
 		for _, own := range []error{nil, locktest.ErrTask} {
 			err := c.DoAll(t.Context(), []string{"a", "b"}, func(ctx context.Context) error {
 				m, ok := holdfast.MultiHoldFromContext(ctx)

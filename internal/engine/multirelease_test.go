@@ -47,12 +47,7 @@ func TestSeveralNamesAreReleasedTogether(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // a Faulty has no batches
 		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease {
-				return locktest.Fault{Delay: time.Second}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second}))
 		m := mustLockAll(t, locktest.NewClient(t, f), "a", "b", "c")
 		start := time.Now()
 		if err := m.Release(t.Context()); err != nil || time.Since(start) != time.Second {
@@ -65,12 +60,7 @@ func TestSeveralNamesAreReleasedTogether(t *testing.T) {
 func TestFailedReleaseOfSeveralNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease && l.Name == "b" {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.Named(locktest.OpRelease, "b", locktest.Fault{Refuse: locktest.ErrInjected}))
 		m := mustLockAll(t, locktest.NewClient(t, f), "a", "b", "c")
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -126,9 +126,7 @@ func TestQueueLockWithAnUnknownHolder(t *testing.T) {
 		if err != nil || time.Since(start) < 150*time.Second {
 			t.Errorf("%v after %v: it did not wait for the queue lock", err, time.Since(start))
 		}
-		if err := m.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, m)
 	})
 }
 
@@ -216,12 +214,8 @@ func TestBusyQueueLockOfSeveralNamesIsWaitedFor(t *testing.T) {
 func TestSeveralNamesThatAreHeldForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		l := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && l.Name == engine.QueueName {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})
+		l := locktest.NewFaulty(t, store.Locker(),
+			locktest.Named(locktest.OpRenew, engine.QueueName, locktest.Fault{Refuse: locktest.ErrInjected}))
 		l.Watcher = true
 		var lost atomic.Int32
 		caller := locktest.NewClient(t, l, holdfast.WithObserver(func(e holdfast.Event) {
@@ -334,12 +328,7 @@ func TestSeveralNamesOfASlowStore(t *testing.T) {
 func TestWaitWithinSeveralNamesAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && l.Name == "b" {
-				return locktest.Fault{Refuse: driver.ErrLost}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, store.Locker(), locktest.Named(locktest.OpRenew, "b", locktest.Fault{Refuse: driver.ErrLost}))
 		_ = c.DoAll(t.Context(), []string{"a", "b"}, func(ctx context.Context) error {
 			<-ctx.Done()
 			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)

@@ -247,12 +247,7 @@ func TestSeveralNamesWithoutTheQueueLock(t *testing.T) {
 func TestSeveralNamesOneDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire && l.Name == "b" {
-				return locktest.Fault{Refuse: driver.ErrDenied}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.Named(locktest.OpAcquire, "b", locktest.Fault{Refuse: driver.ErrDenied}))
 		c := locktest.NewClient(t, f)
 		start := time.Now()
 		_, err := c.LockAll(t.Context(), []string{"a", "b"})

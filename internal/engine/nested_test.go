@@ -35,15 +35,10 @@ func TestLossOfTheOuterHoldIsNoLossOfTheInnerLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "inner")
-		outer := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), locktest.Refuse(locktest.OpRenew))), "outer")
+		outer := locktest.MustLock(t, locktest.FaultyClient(t, store.Locker(), locktest.Refuse(locktest.OpRenew)), "outer")
 		c := locktest.NewClient(t, store.Locker())
-		held := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRelease {
-					return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
-				}
-				return locktest.Fault{}
-			})), "slow")
+		held := locktest.MustLock(t, locktest.FaultyClient(t, store.Locker(),
+			locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Hour, IgnoreContext: true})), "slow")
 		released := make(chan error)
 		go func() { released <- held.Release(context.Background()) }()
 		runner := locktest.NewRunner(t, c)

@@ -56,9 +56,7 @@ func TestObserveYieldsEachChange(t *testing.T) {
 		if got := observe(t, locktest.NewClient(t, l), "job").next(); len(got) != 1 || !held(got[0].record) || got[0].after != 0 {
 			t.Errorf("a held lock: %+v", got)
 		}
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		expect("released", true, free)
 		h = locktest.MustLock(t, holders, "job")
 		expect("acquired again", false, held)
@@ -69,9 +67,7 @@ func TestObserveYieldsEachChange(t *testing.T) {
 		list := l.reads.all()
 		time.Sleep(max(0, list[len(list)-1]+51*time.Millisecond-time.Since(o.start))) // so that the next one follows at once
 		for range 3 {
-			if err := h.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Release(t, h)
 			synctest.Wait()
 			h = locktest.MustLock(t, holders, "job")
 		}
@@ -346,9 +342,7 @@ func TestObserveSeesTheNextHolderSoon(t *testing.T) {
 		}
 		o.next()
 		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		time.Sleep(time.Second)
 		o.next()
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")

@@ -43,9 +43,7 @@ func TestShutdownWithAnObserverThatWaitsForIt(t *testing.T) {
 			}
 		}))
 		h := locktest.MustLock(t, c, "job")
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		err := c.Shutdown(context.Background())
 		if err == nil || !strings.Contains(err.Error(), "observer") {
 			t.Errorf("Shutdown: %v", err)

@@ -114,9 +114,9 @@ func TestCanceledWaiterIsSkipped(t *testing.T) {
 // A hold that is lost and never released does not keep the lock from this process's own waiters.
 func TestLocalWaiterSucceedsALostHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-		}))
+		})
 		first := locktest.MustLock(t, c, "job")
 		start := time.Now()
 		second := locktest.MustLock(t, c, "job")

@@ -48,26 +48,14 @@ func TestRandomClocksAndFaults(t *testing.T) {
 					if kind <= 4 {
 						failures.Add(1)
 					}
-					switch kind {
-					case 0:
-						return locktest.Fault{Refuse: locktest.ErrInjected}
-					case 1:
-						if op == locktest.OpAcquire && n(2) == 0 { // if it was granted, its lease is broken before the next request
-							time.AfterFunc(time.Millisecond, func() {
-								_ = breaker.Break(context.WithoutCancel(ctx), "job", holdfast.BreakAnybody())
-								back.Add(int64(n(7200)) * int64(time.Second))
-							})
-						}
-						return locktest.Fault{Lose: locktest.ErrInjected}
-					case 2:
-						return locktest.Fault{Hang: true}
-					case 3:
-						return locktest.Fault{Late: d}
-					case 4:
-						return locktest.Fault{Delay: d}
-					default:
-						return locktest.Fault{}
+					fault := locktest.FaultOf(kind, d)
+					if fault.Lose != nil && op == locktest.OpAcquire && n(2) == 0 { // if granted, its lease is broken before the next request
+						time.AfterFunc(time.Millisecond, func() {
+							_ = breaker.Break(context.WithoutCancel(ctx), "job", holdfast.BreakAnybody())
+							back.Add(int64(n(7200)) * int64(time.Second))
+						})
 					}
+					return fault
 				})
 				f.Watcher = p%2 == 0
 				pace := locktest.NewPace(t, ttl, poll)

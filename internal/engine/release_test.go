@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -17,12 +16,8 @@ import (
 // All calls of Release return when the one release has ended, with its result.
 func TestReleaseAgainWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease && n == 1 {
-				return locktest.Fault{Delay: 2 * time.Second, Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, memory.New(),
+			locktest.First(locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second, Refuse: locktest.ErrInjected}))
 		h := locktest.MustLock(t, c, "job")
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -49,12 +44,7 @@ func TestReleaseAgainWaitsForTheFirst(t *testing.T) {
 // A call that waits for another call's release returns when its own context ends.
 func TestReleaseAgainIsBoundedByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease {
-				return locktest.Fault{Delay: 2 * time.Second}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second}))
 		h := locktest.MustLock(t, c, "job")
 		go func() { _ = h.Release(context.Background()) }()
 		synctest.Wait()
@@ -71,12 +61,7 @@ func TestReleaseAgainIsBoundedByItsContext(t *testing.T) {
 // Release has succeeded.
 func TestReleaseOfALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease {
-				return locktest.Fault{Refuse: holdfast.ErrLost}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Refuse: holdfast.ErrLost}))
 		h := locktest.MustLock(t, locktest.NewClient(t, f), "job")
 		if err := h.Release(t.Context()); err != nil || f.Count(locktest.OpRelease) != 1 {
 			t.Errorf("Release: %v, after %d requests", err, f.Count(locktest.OpRelease))
@@ -132,18 +117,6 @@ func TestDoReturnsTheErrorOfItsFunction(t *testing.T) {
 	})
 }
 
-// endingLocker grants a lock when the caller stops waiting.
-type endingLocker struct {
-	holdfast.Locker
-	end func()
-}
-
-func (l endingLocker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	lease, err := l.Locker.TryAcquire(context.WithoutCancel(ctx), req)
-	l.end()
-	return lease, err
-}
-
 // If a function does not begin because the caller has stopped waiting, the error says that, as of any wait that ended.
 func TestFunctionDoesNotBeginAfterTheWait(t *testing.T) {
 	noop := func(context.Context) error { t.Error("the function was called"); return nil }
@@ -155,7 +128,7 @@ func TestFunctionDoesNotBeginAfterTheWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store, why := memory.NewStore(), errors.New("canceled by the operator")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			c := locktest.NewClient(t, endingLocker{store.Locker(), func() { cancel(why) }})
+			c := locktest.NewClient(t, locktest.Ending{Locker: store.Locker(), End: func() { cancel(why) }})
 			if err := call(ctx, c); !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
 				t.Errorf("%s: %v", method, err)
 			}

@@ -145,9 +145,7 @@ func TestReadersOfOneClient(t *testing.T) {
 			t.Errorf("a reader that does not wait has overtaken the writer: %v", err)
 		}
 		for _, h := range []*holdfast.Hold{one, two} {
-			if err := h.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.Release(t, h)
 		}
 		granted := func() []string {
 			mu.Lock()
@@ -158,9 +156,7 @@ func TestReadersOfOneClient(t *testing.T) {
 		if err := three.Err(); err != nil || len(granted()) > 0 {
 			t.Errorf("the last reader: %v; %v were granted the lock", err, granted())
 		}
-		if err := three.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, three)
 		time.Sleep(time.Minute)
 		if got := granted(); len(got) != 3 || got[0] != "writer" {
 			t.Errorf("the order is %v", got)
@@ -174,16 +170,14 @@ func TestReaderThatPollsJoinsOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, shared := memory.NewStore(), holdfast.WithShared()
 		writer := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "cache")
-		polls := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), nil))
+		polls := locktest.FaultyClient(t, store.Locker(), nil)
 		granted := make(chan time.Time, 1)
 		go func() {
 			_, _ = polls.Lock(t.Context(), "cache", shared)
 			granted <- time.Now()
 		}()
 		time.Sleep(time.Minute)
-		if err := writer.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, writer)
 		others, released := locktest.NewClient(t, store.Locker()), time.Now()
 		var last *holdfast.Hold
 		for range 100 { // there is always one
@@ -316,9 +310,7 @@ func TestThousandReaders(t *testing.T) {
 			if err := h.Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := h.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Release(t, h)
 		}
 		locktest.MustTryLock(t, c, "cache")
 	})

@@ -69,12 +69,7 @@ func TestShutdownBoundsTheClosingOfTheLocker(t *testing.T) {
 func TestShutdownAfterTheLockerWasClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var closed atomic.Bool
-		f := locktest.NewFaulty(t, memory.New(), func(string, int, holdfast.Lease) locktest.Fault {
-			if closed.Load() {
-				return locktest.Fault{Refuse: holdfast.ErrClosed}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, memory.New(), locktest.While(&closed, locktest.Fault{Refuse: holdfast.ErrClosed}))
 		c := locktest.NewClient(t, f)
 		h := locktest.MustLock(t, c, "job")
 		closed.Store(true)

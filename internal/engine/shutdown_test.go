@@ -39,7 +39,7 @@ func TestRunnerIsEndedFromItsOwnCallbacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
-				c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), faults))
+				c := locktest.FaultyClient(t, store.Locker(), faults)
 				var r *holdfast.LeaderAwareRunner
 				var once sync.Once
 				took := time.Duration(-1)
@@ -170,9 +170,9 @@ func TestShutdownCleansUpAfterTryLock(t *testing.T) {
 // The error of Shutdown describes what has not ended, also if no lock is held.
 func TestShutdownErrorDescribesWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Minute, IgnoreContext: true}}[op]
-		}))
+		})
 		go func() { _, _ = c.Lock(context.Background(), "job") }()
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -256,17 +256,11 @@ func TestShutdown(t *testing.T) {
 // The error of Shutdown says what has not returned, also if it is a renewal alone.
 func TestShutdownNamesTheRenewalItWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew {
-				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(),
+			locktest.Each(locktest.OpRenew, locktest.Fault{Delay: time.Hour, IgnoreContext: true}))
 		h := locktest.MustLock(t, c, "job")
 		time.Sleep(11 * time.Second) // a renewal is under way
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := c.Shutdown(ctx)
@@ -280,12 +274,7 @@ func TestShutdownThatRunsOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		under := store.Locker()
-		f := locktest.NewFaulty(t, under, func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease {
-				return locktest.Fault{Hang: true}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, under, locktest.Each(locktest.OpRelease, locktest.Fault{Hang: true}))
 		c := locktest.NewClient(t, f)
 		locktest.MustLock(t, c, "job")
 		block := make(chan struct{})
@@ -334,12 +323,12 @@ func TestCancellationAtEveryWait(t *testing.T) {
 					first := locktest.MustLock(t, holder, "job")
 					check.Enter(first.Context(), "job", first.Token())
 					time.AfterFunc(2*time.Second, func() { _ = first.Release(context.Background()) })
-					c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+					c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 						if n%3 == 1 {
 							return ft
 						}
 						return locktest.Fault{Delay: 50 * time.Millisecond}
-					}), holdfast.WithTTL(6*time.Second))
+					}, holdfast.WithTTL(6*time.Second))
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					time.AfterFunc(at, func() {
@@ -380,12 +369,8 @@ func TestCancellationAtEveryWait(t *testing.T) {
 func TestShutdownLimitsItsReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		counted := locktest.NewCallGauge(locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRelease {
-				return locktest.Fault{Delay: 5 * time.Millisecond}
-			}
-			return locktest.Fault{}
-		}), 0)
+		counted := locktest.NewCallGauge(locktest.NewFaulty(t, store.Locker(),
+			locktest.Each(locktest.OpRelease, locktest.Fault{Delay: 5 * time.Millisecond})), 0)
 		c := locktest.NewClient(t, counted)
 		for i := range 2000 {
 			locktest.MustLock(t, c, fmt.Sprint(i))

@@ -38,19 +38,7 @@ func slotsUnderFaults(t *testing.T, batchReads bool) {
 	const poll = time.Second
 	var paces []*locktest.Pace
 	for p := range 4 {
-		rng := rand.New(rand.NewPCG(uint64(p), 7))
-		var mu sync.Mutex
-		l := locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault {
-			mu.Lock()
-			defer mu.Unlock()
-			d := time.Duration(rng.IntN(4000)) * time.Millisecond
-			kind := rng.IntN(8)
-			if kind < 5 {
-				events.Add(1)
-			}
-			return []locktest.Fault{{Refuse: locktest.ErrInjected}, {Lose: locktest.ErrInjected}, {Hang: true}, {Late: d}, {Delay: d}, {}, {},
-				{}}[kind]
-		})
+		l := locktest.NewFaulty(t, store.Locker(), locktest.RandomFaults(rand.New(rand.NewPCG(uint64(p), 7)), &events))
 		l.Watcher, l.NoBatchReads = p%2 == 0, !batchReads
 		pace := locktest.NewPace(t, 10*time.Second, poll)
 		pace.Slots = slots
@@ -63,11 +51,7 @@ func slotsUnderFaults(t *testing.T, batchReads bool) {
 						h, _ := holdfast.HoldFromContext(ctx)
 						events.Add(1)
 						check.Enter(h)
-						select {
-						case <-ctx.Done():
-							time.Sleep(time.Second) // within the grace
-						case <-time.After(12 * time.Second):
-						}
+						locktest.SlowToStop(ctx, 12*time.Second)
 						return nil
 					})
 					if err != nil && !errors.Is(err, holdfast.ErrLost) {
@@ -234,12 +218,7 @@ func TestSlotInDoubtIsCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 20 { // the first slot is random
 			store := memory.NewStore()
-			f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpAcquire && n == 1 {
-					return locktest.Fault{Late: 4 * time.Second}
-				}
-				return locktest.Fault{}
-			})
+			f := locktest.NewFaulty(t, store.Locker(), locktest.First(locktest.OpAcquire, locktest.Fault{Late: 4 * time.Second}))
 			c := locktest.NewClient(t, f, holdfast.WithSlots(3))
 			h := locktest.MustLock(t, c, "pool")
 			time.Sleep(15 * time.Second) // less than its lease would last
@@ -259,12 +238,7 @@ func TestSlotInDoubtIsCleanedUp(t *testing.T) {
 func TestDamagedSlotLeavesTheOthersUsable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
-			if l.Name == "pool#2" {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.Named("", "pool#2", locktest.Fault{Refuse: locktest.ErrInjected}))
 		f.Watcher = true
 		c := locktest.NewClient(t, f, holdfast.WithSlots(3))
 		locktest.MustLock(t, c, "pool")

@@ -79,12 +79,7 @@ func TestNoRequestsForOwnSlots(t *testing.T) {
 func TestDamagedSlotCostsFewRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
-			if l.Name == "pool#2" {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.Named("", "pool#2", locktest.Fault{Refuse: locktest.ErrInjected}))
 		c := locktest.NewClient(t, f, holdfast.WithSlots(3), holdfast.WithPollInterval(15*time.Second))
 		holder := locktest.NewClient(t, store.Locker())
 		locktest.MustLock(t, holder, "pool")

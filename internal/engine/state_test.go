@@ -113,16 +113,12 @@ func TestLeaseStateIsCarried(t *testing.T) {
 		go func() { next <- locktest.MustLock(t, c, "a") }()
 		synctest.Wait()
 		last := a.Lease().State.Content()
-		if err := a.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, a)
 		a = <-next
 		if got := s.taken(); !strings.HasPrefix(got, "HandOver "+last+" of ") && !strings.HasPrefix(got, "Release "+last+" of ") {
 			t.Errorf("the release to a waiter: %s; the State was %s", got, last)
 		}
-		if err := a.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, a)
 		expect("a release", "Release 1 of 1")
 	})
 }

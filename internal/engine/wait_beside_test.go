@@ -121,21 +121,24 @@ func (q *endingQueue) take() int {
 	return n
 }
 
+// waitInEndingQueue has a client wait until the test's end. It returns the Queue and what wakes the waiter.
+func waitInEndingQueue(t *testing.T) (q *endingQueue, wake func(driver.Wakeup)) {
+	store := memory.NewStore()
+	locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job", holdfast.WithTTL(time.Hour))
+	q = &endingQueue{CallGauge: locktest.NewCallGauge(store.Locker(), 0), calls: make(chan func(driver.Wakeup), 1)}
+	c := locktest.NewClient(t, q)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
+	t.Cleanup(cancel)
+	wg.Go(func() { _, _ = c.Lock(ctx, "job") })
+	return q, <-q.calls
+}
+
 // A waiter polls rarely only as long as the Queue wakes it.
 func TestWaiterPollsWhenWakingHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		if _, err := locktest.NewClient(t, store.Locker()).Lock(t.Context(), "job", holdfast.WithTTL(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		q := &endingQueue{CallGauge: locktest.NewCallGauge(store.Locker(), 0), calls: make(chan func(driver.Wakeup), 1)}
-		c := locktest.NewClient(t, q)
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		wg.Go(func() { _, _ = c.Lock(ctx, "job") })
-		wake := <-q.calls
+		q, wake := waitInEndingQueue(t)
 		for _, test := range []struct {
 			what        string
 			calls       []driver.Wakeup
@@ -164,18 +167,7 @@ func TestWaiterPollsWhenWakingHasEnded(t *testing.T) {
 // The end of waking does not postpone a turn that the Queue has announced.
 func TestWaiterKeepsItsTurnWhenWakingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		if _, err := locktest.NewClient(t, store.Locker()).Lock(t.Context(), "job", holdfast.WithTTL(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-		q := &endingQueue{CallGauge: locktest.NewCallGauge(store.Locker(), 0), calls: make(chan func(driver.Wakeup), 1)}
-		c := locktest.NewClient(t, q)
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		wg.Go(func() { _, _ = c.Lock(ctx, "job") })
-		wake := <-q.calls
+		q, wake := waitInEndingQueue(t)
 		time.Sleep(time.Minute) // polls are rare now
 		wake(driver.Wakeup{})   // and the next one is far
 		synctest.Wait()

@@ -204,13 +204,13 @@ func TestPollsAreJittered(t *testing.T) {
 func TestPollsOfAFailingBackendAreJittered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := newTimes()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			if op == locktest.OpAcquire {
 				calls.note()
 				return locktest.Fault{Refuse: locktest.ErrInjected}
 			}
 			return locktest.Fault{}
-		}), holdfast.WithPollInterval(time.Second))
+		}, holdfast.WithPollInterval(time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, _ = c.Lock(ctx, "job")
@@ -298,12 +298,12 @@ func TestWaitersAreSpreadAtAnExpiry(t *testing.T) {
 		calls := newTimes()
 		var wg sync.WaitGroup
 		for range waiters {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 				if op == locktest.OpAcquire && n == 2 {
 					calls.note()
 				}
 				return locktest.Fault{}
-			}), holdfast.WithPollInterval(time.Hour))
+			}, holdfast.WithPollInterval(time.Hour))
 			wg.Go(func() { _, _ = c.Lock(ctx, "job") })
 		}
 		wg.Wait()

@@ -149,8 +149,6 @@ func TestRemovedRecordWakesTheQueue(t *testing.T) {
 		if took := time.Since(removed); took > time.Second {
 			t.Errorf("the lock was granted %v after the removal", took)
 		}
-		if err := h.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.Release(t, h)
 	})
 }

@@ -135,18 +135,14 @@ func TestWaitersPollMoreOftenAfterANewHolder(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		steady := polls(time.Minute)
-		if err := hold.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, hold)
 		hold = locktest.MustLock(t, holder, "job") // before the follower's next poll
 		polls(20 * time.Second)
 		if again := polls(20 * time.Second); steady > 6 || again < 6 {
 			t.Errorf("%d polls a minute of a steady holder, %d in 20 s of a new one", steady, again)
 		}
 		released := time.Now()
-		if err := hold.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, hold)
 		if took := (<-got).Sub(released); took > 8*time.Second {
 			t.Errorf("the follower has the lock %v after the release", took)
 		}

@@ -110,6 +110,16 @@ func TestErrClosedIsOfTheClientItself(t *testing.T) {
 	})
 }
 
+// grantedAfter waits for a lock that becomes free after a time. It may be granted a little later.
+func grantedAfter(t *testing.T, c *holdfast.Client, free, late time.Duration) {
+	t.Helper()
+	start := time.Now()
+	locktest.MustLock(t, c, "job")
+	if d := time.Since(start) - free; d < 0 || d > late {
+		t.Errorf("granted %v after it became free", d)
+	}
+}
+
 func TestWaiterWakes(t *testing.T) {
 	// Each holder's lock becomes free after 100 s.
 	const poll = time.Hour
@@ -138,12 +148,8 @@ func TestWaiterWakes(t *testing.T) {
 				TTL: 100 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
-			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), nil), holdfast.WithPollInterval(poll))
-			start := time.Now()
-			locktest.MustLock(t, c, "job")
-			if d := time.Since(start) - 100*time.Second; d < 0 || d > 20*time.Millisecond {
-				t.Errorf("granted %v after the expiry", d)
-			}
+			c := locktest.FaultyClient(t, store.Locker(), nil, holdfast.WithPollInterval(poll))
+			grantedAfter(t, c, 100*time.Second, 20*time.Millisecond)
 		})
 	})
 	t.Run("by polling, without a Watcher", func(t *testing.T) {
@@ -153,11 +159,7 @@ func TestWaiterWakes(t *testing.T) {
 			c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)},
 				holdfast.WithPollInterval(10*time.Second))
 			time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
-			start := time.Now()
-			locktest.MustLock(t, c, "job")
-			if d := time.Since(start) - 100*time.Second; d < 0 || d > 12*time.Second {
-				t.Errorf("granted %v after the release", d)
-			}
+			grantedAfter(t, c, 100*time.Second, 12*time.Second)
 		})
 	})
 	t.Run("by polling, when the Watcher missed the release", func(t *testing.T) {
@@ -168,11 +170,7 @@ func TestWaiterWakes(t *testing.T) {
 			f.Watcher = true
 			c := locktest.NewClient(t, silentWatcher{f})
 			time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
-			start := time.Now()
-			locktest.MustLock(t, c, "job")
-			if d := time.Since(start) - 100*time.Second; d < 0 || d > 25*time.Second {
-				t.Errorf("granted %v after the release", d)
-			}
+			grantedAfter(t, c, 100*time.Second, 25*time.Second)
 		})
 	})
 }
@@ -222,9 +220,9 @@ func TestWaitingEndsWithBothReasons(t *testing.T) {
 	})
 	t.Run("backend failure", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpAcquire: {Refuse: locktest.ErrInjected}}[op]
-			}))
+			})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err := c.Lock(ctx, "job")
@@ -323,9 +321,7 @@ func TestWaiterIdentifiesAnAnonymousHolder(t *testing.T) {
 			if n := seen.Count(holdfast.EventHolderSeen); n != 1 || seen.First(holdfast.EventHolderSeen).Owner != want {
 				t.Errorf("%d holders were reported, the first as %+v", n, seen.First(holdfast.EventHolderSeen))
 			}
-			if err := h.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.Release(t, h)
 		})
 	}
 }

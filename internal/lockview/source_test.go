@@ -1,7 +1,6 @@
 package lockview_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -12,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/faulty"
 	"github.com/holdfast-go/holdfast/internal/lockview"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // open makes a client of a backend to whose listings faults happen.
@@ -27,11 +27,7 @@ func open(t *testing.T, fault func(n int) faulty.Fault) (*holdfast.Client, *faul
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := client.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	locktest.ShutDownAtEnd(t, client)
 	return client, locker
 }
 

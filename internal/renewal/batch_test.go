@@ -189,12 +189,7 @@ func TestFailingBatches(t *testing.T) {
 	t.Run("forever", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBatches(t, func(int, []holdfast.Lease) locktest.Fault { return locktest.Fault{Refuse: locktest.ErrInjected} })
-			b.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRenew {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			}
+			b.Faults = locktest.Refuse(locktest.OpRenew)
 			c := locktest.NewClient(t, b)
 			holds := lockMany(t, c, 100, 0)
 			time.Sleep(25*time.Second + time.Millisecond)

@@ -25,7 +25,7 @@ func TestReplyOfAGivenUpRenewalCounts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults(tc.late, locktest.Fault{Hang: true})))
+				c := locktest.FaultyClient(t, memory.New(), locktest.RenewalFaults(tc.late, locktest.Fault{Hang: true}))
 				start := time.Now()
 				h := locktest.MustLock(t, c, "job")
 				<-h.Context().Done()
@@ -86,12 +86,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			var seen locktest.Events
-			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRenew {
-					return locktest.Fault{Delay: 17 * time.Second, IgnoreContext: true}
-				}
-				return locktest.Fault{}
-			})
+			f := locktest.NewFaulty(t, store.Locker(), locktest.Each(locktest.OpRenew, locktest.Fault{Delay: 17 * time.Second, IgnoreContext: true}))
 			c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 			h := locktest.MustLock(t, c, "job")
 			<-h.Context().Done()
@@ -130,9 +125,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 			c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
 			h := locktest.MustLock(t, c, "job")
 			time.Sleep(11 * time.Second)
-			if err := h.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.Release(t, h)
 			time.Sleep(time.Minute)
 			if got := seen.Types(); !slices.Equal(got, []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased}) {
 				t.Errorf("Events: %v", got)
@@ -146,7 +139,7 @@ func TestLateReplyAfterTheEnd(t *testing.T) {
 func TestLateRepliesMoveNoDeadlineBack(t *testing.T) {
 	t.Run("overtaken", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+			c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 				switch {
 				case op == locktest.OpRenew && n == 1: // sent at 10 s, answers at 22 s; the second is sent at 14 s
 					return locktest.Fault{Delay: 12 * time.Second, IgnoreContext: true}
@@ -154,7 +147,7 @@ func TestLateRepliesMoveNoDeadlineBack(t *testing.T) {
 					return locktest.Fault{Refuse: locktest.ErrInjected}
 				}
 				return locktest.Fault{}
-			}))
+			})
 			start := time.Now()
 			h := locktest.MustLock(t, c, "job")
 			<-h.Context().Done()
@@ -165,12 +158,8 @@ func TestLateRepliesMoveNoDeadlineBack(t *testing.T) {
 	})
 	t.Run("after the loss", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRenew {
-					return locktest.Fault{Delay: 17 * time.Second, IgnoreContext: true}
-				}
-				return locktest.Fault{}
-			}))
+			c := locktest.FaultyClient(t, memory.NewStore().Locker(),
+				locktest.Each(locktest.OpRenew, locktest.Fault{Delay: 17 * time.Second, IgnoreContext: true}))
 			start := time.Now()
 			h := locktest.MustLock(t, c, "job")
 			<-h.Context().Done()

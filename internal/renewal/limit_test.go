@@ -78,9 +78,7 @@ func TestRenewalsOfReleasedLeasesFreeTheLimit(t *testing.T) {
 		well := lockMany(t, c, 10, 0)
 		time.Sleep(6 * time.Second) // their renewals are under way
 		for _, h := range ill {
-			if err := h.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.Release(t, h)
 		}
 		time.Sleep(3 * time.Minute)
 		allHeld(t, well)
@@ -114,7 +112,7 @@ func TestRenewalsOfLostLeasesFreeTheLimit(t *testing.T) {
 // when they are due.
 func TestHungRetriesLeaveHalfOfTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
 			switch {
 			case op != locktest.OpRenew:
 				return locktest.Fault{}
@@ -122,7 +120,7 @@ func TestHungRetriesLeaveHalfOfTheLimit(t *testing.T) {
 				return locktest.Fault{Hang: true}
 			}
 			return locktest.Fault{Delay: 5 * time.Millisecond}
-		}))
+		})
 		for i := range 80 { // 64 are sent at 10 s and fail at 13 s
 			locktest.MustLock(t, c, fmt.Sprint("ill ", i))
 		}
@@ -200,7 +198,7 @@ func TestRenewalsAreCalledInTheOrderOfTheirTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
 			if op != locktest.OpRenew {
 				return locktest.Fault{}
 			}
@@ -208,7 +206,7 @@ func TestRenewalsAreCalledInTheOrderOfTheirTimes(t *testing.T) {
 			defer mu.Unlock()
 			order = append(order, l.Name)
 			return locktest.Fault{Delay: time.Second}
-		}))
+		})
 		for i := range 64 { // their renewals use the whole limit while the others become due
 			locktest.MustLock(t, c, fmt.Sprint("first ", i))
 		}

@@ -100,9 +100,9 @@ func TestClockBelowZero(t *testing.T) {
 	t.Run("cleanup", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpAcquire: {Lose: locktest.ErrInjected}}[op]
-			}), below())
+			}, below())
 			_, _ = c.TryLock(t.Context(), "job")
 			time.Sleep(20 * time.Second)
 			if locktest.IsHeld(t, store, "job") {
@@ -130,9 +130,9 @@ func TestClockBelowZero(t *testing.T) {
 func TestHungRenewalIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRenew: {Delay: time.Hour, IgnoreContext: true, Refuse: locktest.ErrInjected}}[op]
-		}), holdfast.WithObserver(seen.Observe))
+		}, holdfast.WithObserver(seen.Observe))
 		h := locktest.MustLock(t, c, "job")
 		<-h.Context().Done()
 		synctest.Wait()
@@ -154,12 +154,12 @@ func TestLastAttemptBeforeTheLoss(t *testing.T) {
 				for range runs {
 					synctest.Test(t, func(t *testing.T) {
 						start := time.Now()
-						c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+						c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 							if op == locktest.OpRenew && time.Since(start) < back {
 								return ft
 							}
 							return locktest.Fault{}
-						}))
+						})
 						h := locktest.MustLock(t, c, "job")
 						time.Sleep(26 * time.Second)
 						if h.Err() != nil {
@@ -180,12 +180,8 @@ func TestHungRenewalDoesNotDelayTheLoss(t *testing.T) {
 	for _, deaf := range []bool{false, true} { // whether the driver ignores its context
 		t.Run(fmt.Sprintf("deaf=%v", deaf), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-					if op == locktest.OpRenew {
-						return locktest.Fault{Delay: time.Hour, IgnoreContext: deaf, Refuse: locktest.ErrInjected}
-					}
-					return locktest.Fault{}
-				})
+				f := locktest.NewFaulty(t, memory.NewStore().Locker(),
+					locktest.Each(locktest.OpRenew, locktest.Fault{Delay: time.Hour, IgnoreContext: deaf, Refuse: locktest.ErrInjected}))
 				c := locktest.NewClient(t, f)
 				start := time.Now()
 				h := locktest.MustLock(t, c, "job")
@@ -203,12 +199,8 @@ func TestHungRenewalDoesNotDelayTheLoss(t *testing.T) {
 
 func TestSlowRenewalDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && l.Name == "slow" {
-				return locktest.Fault{Delay: time.Hour, IgnoreContext: true}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(),
+			locktest.Named(locktest.OpRenew, "slow", locktest.Fault{Delay: time.Hour, IgnoreContext: true}))
 		slow := locktest.MustLock(t, c, "slow")
 		var others []*holdfast.Hold
 		for i := range 100 {
@@ -255,7 +247,7 @@ func TestRenewalsCountFromTheirSending(t *testing.T) {
 // The error of a loss says why the attempts before it failed, but does not match those errors.
 func TestLossSaysWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := locktest.MustLock(t, locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())), "job")
+		h := locktest.MustLock(t, locktest.FaultyClient(t, memory.New(), locktest.RenewalFaults()), "job")
 		<-h.Context().Done()
 		err := h.Err()
 		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) ||
@@ -361,12 +353,7 @@ func TestLostStaysLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asleep atomic.Int64
 		start := time.Now()
-		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew {
-				return locktest.Fault{Delay: 1200 * time.Millisecond}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), locktest.Each(locktest.OpRenew, locktest.Fault{Delay: 1200 * time.Millisecond}))
 		c := locktest.NewClient(t, f, holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(asleep.Load()) }))
 		h := locktest.MustLock(t, c, "job")
 		time.Sleep(11100 * time.Millisecond) // the renewal was sent at 10 s

@@ -39,9 +39,9 @@ func TestOverrun(t *testing.T) {
 	run := func(t *testing.T, stopAfter time.Duration) (seen *locktest.Events, hooked time.Duration) {
 		seen = &locktest.Events{}
 		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 				return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-			}), holdfast.WithObserver(seen.Observe))
+			}, holdfast.WithObserver(seen.Observe))
 			start := time.Now()
 			var at atomic.Int64
 			err := c.Do(t.Context(), "job", func(ctx context.Context) error {
@@ -73,12 +73,7 @@ func TestOverrun(t *testing.T) {
 // A hook may run as long as it likes: the renewals of other leases go on.
 func TestOverrunHookDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && l.Name == "lost" {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, memory.New(), locktest.Named(locktest.OpRenew, "lost", locktest.Fault{Refuse: locktest.ErrInjected}))
 		called, gate := make(chan struct{}), make(chan struct{})
 		locktest.MustLock(t, c, "lost", holdfast.WithOverrunHook(func(holdfast.Event) { close(called); <-gate }))
 		h := locktest.MustLock(t, c, "job")

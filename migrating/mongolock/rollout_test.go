@@ -86,18 +86,7 @@ func oldFleet(t *testing.T, c *mongo.Collection, style string, n int) *fleet {
 	for i := range n {
 		p := exec.Command("python3", "testdata/old.py", mongotest.URI(t), c.Database().Name(), style, "job", fmt.Sprintf("old-%d", i))
 		p.Env = append(os.Environ(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1")
-		p.Stderr = os.Stderr
-		in, err := p.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := p.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
+		in, out := serverprocess.Piped(t, p)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

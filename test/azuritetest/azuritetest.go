@@ -134,15 +134,7 @@ type Server struct {
 func Start(tb testing.TB, persist bool) *Server {
 	tb.Helper()
 	s, err := New(tb.Context(), tb.TempDir(), persist)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := s.Remove(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return s
+	return serverprocess.Owned(tb, s, err)
 }
 
 // New is like [Start], with the data under dir. The caller removes the server.

@@ -3,13 +3,13 @@
 package endtoend
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/bench"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
@@ -27,13 +27,7 @@ func newClient(b *testing.B, backend *bench.Backend, opts ...holdfast.ClientOpti
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := client.Shutdown(ctx); err != nil {
-			b.Error(err)
-		}
-	})
+	locktest.ShutDownAtEnd(b, client)
 	return client
 }
 

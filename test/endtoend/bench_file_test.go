@@ -34,11 +34,7 @@ func BenchmarkFileHandOver(b *testing.B) {
 			if err := calls.Round(b.Context(), alone, "free"); err != nil {
 				b.Fatal(err)
 			}
-			waiter.send("lock")
-			time.Sleep(20 * time.Millisecond) // until it waits: a release before that would only make the result look better
-			holder.send("release")
-			released := holder.expectInt("released")
-			handOvers.Add(time.Duration(waiter.expectInt("locked") - released))
+			handOvers.Add(handOver(holder, waiter, 20*time.Millisecond))
 			holder, waiter = waiter, holder
 		}
 		holder.send("release")
@@ -49,6 +45,16 @@ func BenchmarkFileHandOver(b *testing.B) {
 		reportLatency(b, "release", &calls.Release)
 		b.ReportMetric(ratio(handOvers.Quantile(0.5), calls.Acquire.Quantile(0.5), calls.Release.Quantile(0.5)), "handoff/acquire+release")
 	}
+}
+
+// handOver hands a lock over from one worker to another, and returns how long that took. begins is the time in which the other
+// begins to wait: a release before that would only make the result look better.
+func handOver(holder, waiter worker, begins time.Duration) time.Duration {
+	waiter.send("lock")
+	time.Sleep(begins)
+	holder.send("release")
+	released := holder.expectInt("released")
+	return time.Duration(waiter.expectInt("locked") - released)
 }
 
 // BenchmarkFileStandby has one process hold 2,000 names and another one campaign for them, with the

@@ -38,11 +38,7 @@ func BenchmarkHandOverProcesses(b *testing.B) {
 				b.Fatal(err)
 			}
 			writes.Add(time.Since(begin))
-			waiter.send("lock")
-			time.Sleep(50 * time.Millisecond) // until it waits: a release before that would only make the result look better
-			holder.send("release")
-			released := holder.expectInt("released")
-			handOvers.Add(time.Duration(waiter.expectInt("locked") - released))
+			handOvers.Add(handOver(holder, waiter, 50*time.Millisecond))
 			holder, waiter = waiter, holder
 		}
 		holder.send("release")

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // process is this test binary in a worker's role.
@@ -23,18 +25,7 @@ func start(tb testing.TB, role, url, ttl string) worker {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envRole+"="+role, envURL+"="+url, envTTL+"="+ttl)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	stdin, stdout := serverprocess.Piped(tb, cmd)
 	p := &process{Cmd: cmd, stdin: stdin, lines: make(chan string, 1000)}
 	done := make(chan struct{})
 	go func() {

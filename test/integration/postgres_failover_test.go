@@ -18,11 +18,7 @@ import (
 func TestSynchronousStandbyPromoted(t *testing.T) {
 	t.Parallel()
 	p := env.StartPostgres(t, env.PostgresOptions{})
-	c := &counter{t: t}
-	stop := c.contend(p.URL(t), 8, holdfast.WithTTL(10*time.Second))
-	defer stop()
-	for range 3 {
-		c.awaitIncrements(20)
+	countDuring(t, p.URL(t), 10*time.Second, 3, func(c *counter) {
 		old := p.Primary()
 		killed := time.Now()
 		env.Check(t, p.Kill(testContext(t), old))
@@ -30,10 +26,7 @@ func TestSynchronousStandbyPromoted(t *testing.T) {
 		c.awaitIncrements(1)
 		t.Logf("member %d killed and replaced; an increment after %s", old, time.Since(killed).Round(time.Millisecond))
 		env.Check(t, p.Follow(testContext(t), old, true))
-	}
-	c.awaitIncrements(20)
-	stop()
-	c.check()
+	})
 }
 
 // PostgreSQL's primary is frozen (SIGSTOP) and its synchronous standby promoted, and then the old
@@ -43,11 +36,8 @@ func TestTwoPrimaries(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
 	p := env.StartPostgres(t, env.PostgresOptions{})
-	url, c := p.URL(t), &counter{t: t}
-	stop := c.contend(url, 8, holdfast.WithTTL(ttl))
-	defer stop()
-	for range 2 {
-		c.awaitIncrements(20)
+	url := p.URL(t)
+	countDuring(t, url, ttl, 2, func(c *counter) {
 		old := p.Primary()
 		alone := open(t, p.Through(t, url, p.DirectAddress(old)), holdfast.WithTTL(ttl)) // a client that knows only the old primary
 		env.Check(t, p.Pause(testContext(t), old))
@@ -55,18 +45,11 @@ func TestTwoPrimaries(t *testing.T) {
 		c.awaitIncrements(20)
 		env.Check(t, p.Resume(testContext(t), old))
 		for resumed := time.Now(); time.Since(resumed) < ttl; {
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			if h, err := alone.TryLock(ctx, "free on the old primary"); err == nil {
-				t.Errorf("token %d was granted without the standby", h.Token())
-			}
-			cancel()
+			wantNoGrant(t, alone, "free on the old primary", 500*time.Millisecond, "the standby")
 			env.Check(t, p.Cancel(testContext(t), old, "pg_cancel_backend", env.Waiting))
 		}
 		env.Check(t, p.Follow(testContext(t), old, true))
-	}
-	c.awaitIncrements(20)
-	stop()
-	c.check()
+	})
 }
 
 // PostgreSQL's primary is cut off from its synchronous standby, together with some clients, one of
@@ -97,11 +80,7 @@ func TestPostgresPrimaryCutOff(t *testing.T) {
 	}
 	c.awaitIncrements(20)
 	for time.Since(cut) < 2*ttl {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if h, err := isolated.TryLock(ctx, "free on the isolated side"); err == nil {
-			t.Errorf("token %d was granted without the standby", h.Token())
-		}
-		cancel()
+		wantNoGrant(t, isolated, "free on the isolated side", time.Second, "the standby")
 	}
 	env.Check(t, p.Rejoin(testContext(t), 0))
 	env.Check(t, p.Follow(testContext(t), 0, true))

@@ -16,11 +16,7 @@ import (
 func TestPrimaryKilled(t *testing.T) {
 	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{})
-	c := &counter{t: t}
-	stop := c.contend(m.URL(t), 8, holdfast.WithTTL(10*time.Second))
-	defer stop()
-	c.awaitIncrements(20)
-	for range 3 {
+	countDuring(t, m.URL(t), 10*time.Second, 3, func(c *counter) {
 		member, err := m.Primary(testContext(t))
 		env.Check(t, err)
 		killed := time.Now()
@@ -29,9 +25,7 @@ func TestPrimaryKilled(t *testing.T) {
 		t.Logf("member %d killed; an increment after %s", member, time.Since(killed).Round(time.Millisecond))
 		c.awaitIncrements(20)
 		env.Check(t, m.Restart(testContext(t), member))
-	}
-	stop()
-	c.check()
+	})
 }
 
 // The primary steps down, five times, while clients increment a counter under a lock — no
@@ -40,17 +34,10 @@ func TestPrimaryKilled(t *testing.T) {
 func TestPrimaryStepsDown(t *testing.T) {
 	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{})
-	c := &counter{t: t}
-	stop := c.contend(m.URL(t), 8, holdfast.WithTTL(10*time.Second))
-	defer stop()
-	for range 5 {
-		c.awaitIncrements(20)
+	countDuring(t, m.URL(t), 10*time.Second, 5, func(*counter) {
 		// It refuses to step down while no secondary has caught up.
 		eventually(t, "the primary to step down", func() bool { return m.StepDown(testContext(t)) == nil })
-	}
-	c.awaitIncrements(20)
-	stop()
-	c.check()
+	})
 }
 
 // The primary is frozen (SIGSTOP) until another is elected, and resumes while it still believes
@@ -59,20 +46,13 @@ func TestPrimaryStepsDown(t *testing.T) {
 func TestPrimaryPaused(t *testing.T) {
 	t.Parallel()
 	m := env.StartMongo(t, env.MongoOptions{})
-	c := &counter{t: t}
-	stop := c.contend(m.URL(t), 8, holdfast.WithTTL(6*time.Second))
-	defer stop()
-	for range 2 {
-		c.awaitIncrements(20)
+	countDuring(t, m.URL(t), 6*time.Second, 2, func(c *counter) {
 		member, err := m.Primary(testContext(t))
 		env.Check(t, err)
 		env.Check(t, m.Pause(testContext(t), member))
 		c.awaitIncrements(20)
 		env.Check(t, m.Resume(testContext(t), member))
-	}
-	c.awaitIncrements(20)
-	stop()
-	c.check()
+	})
 }
 
 // The primary is cut off from the other members, together with some clients, one of which holds a
@@ -111,11 +91,7 @@ func TestPrimaryCutOff(t *testing.T) {
 	}
 	c.awaitIncrements(20)
 	for time.Since(cut) < 2*ttl {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if h, err := isolated.TryLock(ctx, "free on the isolated side"); err == nil {
-			t.Errorf("token %d was granted without a majority", h.Token())
-		}
-		cancel()
+		wantNoGrant(t, isolated, "free on the isolated side", time.Second, "a majority")
 	}
 	env.Check(t, m.Rejoin(testContext(t), member))
 	c.awaitIncrements(20)

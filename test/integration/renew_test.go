@@ -19,12 +19,7 @@ func TestLateRenewReply(t *testing.T) {
 		network.lateReplies(2 * b.ttl)
 		next := make(chan *holdfast.Hold, 1)
 		go func() { next <- exclusion.check(second.lock(name)) }()
-		if cause := awaitEnd(t, h); !errors.Is(cause, holdfast.ErrLost) {
-			t.Errorf("the hold ended with %v, want lost", cause)
-		}
-		if left := h.ExpiresIn(); left <= 0 {
-			t.Errorf("the hold ended %v after its lease had ended", -left)
-		}
+		wantLossInTime(t, h)
 		successor := <-next
 		network.restore() // delayed replies arrive now
 		time.Sleep(time.Second)
@@ -96,6 +91,17 @@ func TestDefiniteRejection(t *testing.T) {
 	})
 }
 
+// wantLossInTime waits for the loss of a hold, which is to come before its lease has ended.
+func wantLossInTime(t *testing.T, h *holdfast.Hold) {
+	t.Helper()
+	if cause := awaitEnd(t, h); !errors.Is(cause, holdfast.ErrLost) {
+		t.Errorf("the hold ended with %v, want lost", cause)
+	}
+	if left := h.ExpiresIn(); left <= 0 {
+		t.Errorf("the hold ended %v after its lease had ended", -left)
+	}
+}
+
 // The backend accepts renewals and answers nothing, while connections stay open — the hold ends
 // at its deadline, before another client is granted the lock, and no call hangs.
 func TestHungRenew(t *testing.T) {
@@ -106,12 +112,7 @@ func TestHungRenew(t *testing.T) {
 		network.hang()
 		next := make(chan *holdfast.Hold, 1)
 		go func() { next <- exclusion.check(second.lock(name)) }()
-		if cause := awaitEnd(t, h); !errors.Is(cause, holdfast.ErrLost) {
-			t.Errorf("the hold ended with %v, want lost", cause)
-		}
-		if left := h.ExpiresIn(); left <= 0 {
-			t.Errorf("the hold ended %v after its lease had ended", -left)
-		}
+		wantLossInTime(t, h)
 		successor := <-next
 		// The network is still down: releasing the lost lock gives up soon.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

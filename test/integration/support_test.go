@@ -112,6 +112,31 @@ func (c *counter) contend(url string, clients int, opts ...holdfast.ClientOption
 	}
 }
 
+// wantNoGrant makes one attempt, with a time limit.
+func wantNoGrant(t *testing.T, client *holdfast.Client, name string, limit time.Duration, without string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if h, err := client.TryLock(ctx, name); err == nil {
+		t.Errorf("token %d was granted without %s", h.Token(), without)
+	}
+}
+
+// countDuring has eight clients increment a counter while a fault happens several times, and between these times.
+func countDuring(t *testing.T, url string, ttl time.Duration, times int, fault func(*counter)) {
+	t.Helper()
+	c := &counter{t: t}
+	stop := c.contend(url, 8, holdfast.WithTTL(ttl))
+	defer stop()
+	for range times {
+		c.awaitIncrements(20)
+		fault(c)
+	}
+	c.awaitIncrements(20)
+	stop()
+	c.check()
+}
+
 func (c *counter) runClient(ctx context.Context, url string, opts []holdfast.ClientOption) {
 	client, err := openInTime(ctx, url, opts)
 	if err != nil {

@@ -19,12 +19,17 @@ import (
 // is granted the lock when the cursor is open again, long before its next poll.
 func TestWatchLost(t *testing.T) {
 	t.Parallel()
+	eachWakeWay(t, loseWatch)
+}
+
+// eachWakeWay runs a test on MongoDB with each of wakeWays.
+func eachWakeWay(t *testing.T, test func(*testing.T, wakeWay)) {
 	t.Run(onMongo, func(t *testing.T) {
 		t.Parallel()
 		for _, way := range wakeWays {
 			t.Run(way.name, func(t *testing.T) {
 				t.Parallel()
-				loseWatch(t, way)
+				test(t, way)
 			})
 		}
 	})
@@ -96,15 +101,7 @@ func awaitCursor(t *testing.T, b backend, way wakeWay, waiter *testClient) {
 // waiter is left waiting.
 func TestWatchDuplicatedReordered(t *testing.T) {
 	t.Parallel()
-	t.Run(onMongo, func(t *testing.T) {
-		t.Parallel()
-		for _, way := range wakeWays {
-			t.Run(way.name, func(t *testing.T) {
-				t.Parallel()
-				confuseWatch(t, way.slots)
-			})
-		}
-	})
+	eachWakeWay(t, func(t *testing.T, way wakeWay) { confuseWatch(t, way.slots) })
 }
 
 func confuseWatch(t *testing.T, slots int) {

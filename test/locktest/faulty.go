@@ -3,8 +3,11 @@ package locktest
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +48,52 @@ func NewFaulty(tb testing.TB, l holdfast.Locker, faults Faults) *Faulty {
 	return f
 }
 
+// FaultyClient makes a client of a Faulty, as [NewClient] does.
+func FaultyClient(tb testing.TB, l holdfast.Locker, faults Faults, opts ...holdfast.ClientOption) *holdfast.Client {
+	tb.Helper()
+	return NewClient(tb, NewFaulty(tb, l, faults), opts...)
+}
+
+// Each has a fault happen to every call of a kind.
+func Each(op string, fault Fault) Faults {
+	return func(called string, _ int, _ holdfast.Lease) (none Fault) {
+		if called == op {
+			return fault
+		}
+		return none
+	}
+}
+
+// First has a fault happen to the first call of a kind.
+func First(op string, fault Fault) Faults {
+	return func(called string, n int, _ holdfast.Lease) (none Fault) {
+		if called == op && n == 1 {
+			return fault
+		}
+		return none
+	}
+}
+
+// Named has a fault happen to every call of a kind for one lock; of every kind if op is empty.
+func Named(op, name string, fault Fault) Faults {
+	return func(called string, _ int, l holdfast.Lease) (none Fault) {
+		if (op == "" || called == op) && l.Name == name {
+			return fault
+		}
+		return none
+	}
+}
+
+// While has a fault happen to every call as long as on is true.
+func While(on *atomic.Bool, fault Fault) Faults {
+	return func(string, int, holdfast.Lease) (none Fault) {
+		if on.Load() {
+			return fault
+		}
+		return none
+	}
+}
+
 // Refuse refuses all calls of these kinds.
 func Refuse(ops ...string) Faults {
 	return func(op string, _ int, _ holdfast.Lease) Fault {
@@ -52,6 +101,37 @@ func Refuse(ops ...string) Faults {
 			return Fault{Refuse: ErrInjected}
 		}
 		return Fault{}
+	}
+}
+
+// FaultOf is the fault of a kind, from 0 to 4; of another kind it is none.
+func FaultOf(kind int, d time.Duration) (f Fault) {
+	switch kind {
+	case 0:
+		f.Refuse = ErrInjected
+	case 1:
+		f.Lose = ErrInjected
+	case 2:
+		f.Hang = true
+	case 3:
+		f.Late = d
+	case 4:
+		f.Delay = d
+	}
+	return f
+}
+
+// RandomFaults has faults of all kinds happen to five of eight calls, and counts them.
+func RandomFaults(rng *rand.Rand, count *atomic.Int64) Faults {
+	var mu sync.Mutex
+	return func(string, int, holdfast.Lease) Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		d, kind := time.Duration(rng.IntN(4000))*time.Millisecond, rng.IntN(8)
+		if kind < 5 {
+			count.Add(1)
+		}
+		return FaultOf(kind, d)
 	}
 }
 

@@ -61,6 +61,17 @@ func NewFleet(tb testing.TB, n int, opts ...partitions.Option) *Fleet {
 		Opts: append([]partitions.Option{holdfast.WithTTL(FleetTTL)}, opts...)}
 }
 
+// EvenFleet makes a group of n partitions that so many instances own evenly, within some time.
+func EvenFleet(tb testing.TB, n, instances int, most time.Duration, opts ...partitions.Option) *Fleet {
+	tb.Helper()
+	f := NewFleet(tb, n, opts...)
+	for range instances {
+		f.Join()
+	}
+	f.UntilEven(most)
+	return f
+}
+
 // Join starts one more instance, after calls of prepare with its Link.
 func (f *Fleet) Join(prepare ...func(*Link)) *Instance {
 	f.tb.Helper()

@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,51 @@ func (a Anonymous) TryAcquire(ctx context.Context, req driver.Request) (holdfast
 		err = &holdfast.HeldError{Record: holdfast.Record{Name: req.Name, State: driver.StateHeld}}
 	}
 	return l, err
+}
+
+// Ending is a Locker that ends the caller's context while it grants a lock.
+type Ending struct {
+	holdfast.Locker
+	End func()
+}
+
+// TryAcquire implements [driver.Locker].
+func (e Ending) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	l, err := e.Locker.TryAcquire(context.WithoutCancel(ctx), req)
+	e.End()
+	return l, err
+}
+
+// Endless is a Locker with a lock that another program holds by a lease without an end, as on Azure.
+type Endless struct {
+	driver.Locker
+	Broken atomic.Pointer[driver.BreakTarget]
+}
+
+// Inspect implements [driver.Locker].
+func (*Endless) Inspect(context.Context, string) (driver.Record, error) {
+	return driver.Record{Name: "job", State: driver.StateHeld, Endless: true}, nil
+}
+
+// List implements [driver.Lister].
+func (l *Endless) List(ctx context.Context, _ string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) { yield(l.Inspect(ctx, "job")) }
+}
+
+// Capabilities implements [driver.Locker].
+func (l *Endless) Capabilities() driver.Capabilities {
+	return driver.Capabilities{Lister: l, Breaker: l}
+}
+
+// Break implements [driver.Breaker].
+func (l *Endless) Break(_ context.Context, _ string, target driver.BreakTarget) error {
+	l.Broken.Store(&target)
+	return nil
+}
+
+// BreakNow implements [driver.Breaker].
+func (*Endless) BreakNow(context.Context, string, driver.BreakTarget) error {
+	return errors.ErrUnsupported
 }
 
 // CallGauge is a Locker that measures how many calls of each method are under way at once. A batch of releases is

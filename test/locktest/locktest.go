@@ -72,6 +72,16 @@ func MustTryLock(tb testing.TB, c *holdfast.Client, name string, opts ...holdfas
 	return h
 }
 
+// Release releases a hold, or one of several names.
+func Release(tb testing.TB, h interface {
+	Release(ctx context.Context) error
+}) {
+	tb.Helper()
+	if err := h.Release(tb.Context()); err != nil {
+		tb.Errorf("Release: %v", err)
+	}
+}
+
 // IsHeld reports whether the name is held according to the backend.
 func IsHeld(tb testing.TB, store *memory.Store, name string) bool {
 	tb.Helper()
@@ -108,6 +118,30 @@ func MustAdd(tb testing.TB, m *leases.LeaseManager, names ...string) {
 	if err := m.Add(names...); err != nil {
 		tb.Fatalf("Add: %v", err)
 	}
+}
+
+// MustManage adds a free name, in a bubble, and returns its hold.
+func MustManage(tb testing.TB, m *leases.LeaseManager, name string) *holdfast.Hold {
+	tb.Helper()
+	MustAdd(tb, m, name)
+	synctest.Wait()
+	h, ok := m.Hold(name)
+	if !ok {
+		tb.Fatalf("%q is not held", name)
+	}
+	return h
+}
+
+// ShutDownAtEnd shuts a client down at the test's end.
+func ShutDownAtEnd(tb testing.TB, c *holdfast.Client) {
+	tb.Helper()
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := c.Shutdown(ctx); err != nil {
+			tb.Error(err)
+		}
+	})
 }
 
 // MustRemove removes names from a manager; an error ends the test.
@@ -158,6 +192,15 @@ func LeadUntilCanceled(ctx context.Context) error {
 
 // WorkUntilCanceled is the function of a partition that never ends by itself.
 func WorkUntilCanceled(ctx context.Context, _ int) error { return LeadUntilCanceled(ctx) }
+
+// SlowToStop works for a time. If its context ends before, it stops a second later, within the grace.
+func SlowToStop(ctx context.Context, work time.Duration) {
+	select {
+	case <-ctx.Done():
+		time.Sleep(time.Second)
+	case <-time.After(work):
+	}
+}
 
 // CheckPending fails the test if done has a result already.
 func CheckPending(tb testing.TB, done <-chan error, what string) {

@@ -36,15 +36,7 @@ type ReplicaSet struct {
 func StartReplicaSet(tb testing.TB, opts Options) *ReplicaSet {
 	tb.Helper()
 	rs, err := NewReplicaSet(tb.Context(), tb.TempDir(), opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := rs.Remove(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return rs
+	return serverprocess.Owned(tb, rs, err)
 }
 
 // NewReplicaSet starts a replica set with its data under dir. The caller removes it.

@@ -25,29 +25,7 @@ func TestPromise01_Exclusion(t *testing.T) {
 		const poll = time.Second
 		var paces []*locktest.Pace
 		for p := range 5 { // five processes, each with failures of every kind
-			rng := rand.New(rand.NewPCG(uint64(p), 1))
-			var mu sync.Mutex
-			l := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				mu.Lock()
-				defer mu.Unlock()
-				d := time.Duration(rng.IntN(4000)) * time.Millisecond
-				events.Add(1)
-				switch rng.IntN(8) {
-				case 0:
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				case 1:
-					return locktest.Fault{Lose: locktest.ErrInjected}
-				case 2:
-					return locktest.Fault{Hang: true}
-				case 3:
-					return locktest.Fault{Late: d}
-				case 4:
-					return locktest.Fault{Delay: d}
-				default:
-					events.Add(-1)
-					return locktest.Fault{}
-				}
-			})
+			l := locktest.NewFaulty(t, store.Locker(), locktest.RandomFaults(rand.New(rand.NewPCG(uint64(p), 1)), &events))
 			pace := locktest.NewPace(t, 10*time.Second, poll)
 			l.Check, paces = pace.Note, append(paces, pace)
 			c := locktest.NewClient(t, l, holdfast.WithTTL(10*time.Second), holdfast.WithPollInterval(poll))
@@ -58,11 +36,7 @@ func TestPromise01_Exclusion(t *testing.T) {
 							token, _ := holdfast.TokenFromContext(ctx)
 							events.Add(1)
 							check.Enter(ctx, "job", token)
-							select {
-							case <-ctx.Done():
-								time.Sleep(time.Second) // slow to stop, but within the grace
-							case <-time.After(12 * time.Second):
-							}
+							locktest.SlowToStop(ctx, 12*time.Second)
 							return nil
 						})
 						if err != nil && !errors.Is(err, holdfast.ErrLost) {

@@ -18,7 +18,7 @@ func TestPromise02_EarlyLoss(t *testing.T) {
 		const ttl, reply = 30 * time.Second, 2 * time.Second
 		store := memory.NewStore()
 		// Each reply takes 2 s: a deadline counted from the reply would be late.
-		a := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+		a := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			switch {
 			case op == locktest.OpRenew && n > 1:
 				return locktest.Fault{Refuse: locktest.ErrInjected}
@@ -27,7 +27,7 @@ func TestPromise02_EarlyLoss(t *testing.T) {
 			default:
 				return locktest.Fault{Delay: reply}
 			}
-		}))
+		})
 		start := time.Now()
 		h := locktest.MustLock(t, a, "job")
 		if d := time.Since(start); d != reply {

@@ -23,12 +23,12 @@ func TestPromise05_LostAnswersAreHarmless(t *testing.T) {
 			t.Run(op+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := memory.NewStore()
-					c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(o string, n int, _ holdfast.Lease) locktest.Fault {
+					c := locktest.FaultyClient(t, store.Locker(), func(o string, n int, _ holdfast.Lease) locktest.Fault {
 						if o == op && n <= 2 {
 							return ft
 						}
 						return locktest.Fault{}
-					}))
+					})
 					h := locktest.MustLock(t, c, "job")
 					time.Sleep(45 * time.Second)
 					if h.Err() != nil {
@@ -94,16 +94,9 @@ func TestPromise05_AcquireInDoubtIsCleanedUp(t *testing.T) {
 func TestPromise05_DuplicateLandsAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire && n == 1 {
-				return locktest.Fault{Late: 10 * time.Second}
-			}
-			return locktest.Fault{}
-		}))
+		c := locktest.FaultyClient(t, store.Locker(), locktest.First(locktest.OpAcquire, locktest.Fault{Late: 10 * time.Second}))
 		h := locktest.MustLock(t, c, "job")
-		if err := h.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Release(t, h)
 		time.Sleep(19 * time.Second)
 		if locktest.IsHeld(t, store, "job") {
 			t.Error("a duplicate of the acquire keeps the lock after its release")

@@ -14,9 +14,9 @@ import (
 func TestPromise06_OnlyTheHolderReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		a := locktest.NewClient(t, locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
+		a := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-		}))
+		})
 		old := locktest.MustLock(t, a, "job")
 		<-old.Context().Done()
 		b := locktest.NewClient(t, store.Locker())

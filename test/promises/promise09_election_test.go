@@ -18,12 +18,7 @@ func TestPromise09_ElectionNeverDiesSilently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		var down atomic.Bool
-		f := locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault {
-			if down.Load() {
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.While(&down, locktest.Fault{Refuse: locktest.ErrInjected}))
 		var seen locktest.Events
 		c := locktest.NewClient(t, f)
 		r, err := holdfast.NewLeaderAwareRunner(c, "job", holdfast.WithObserver(seen.Observe))

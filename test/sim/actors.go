@@ -36,31 +36,37 @@ func (p *process) lock(a Actor, d dice) {
 		ctx, cancel := p.impatient(d)
 		work := d.upTo(a.MaxHold)
 		asked := p.ask(a.Name, a.N == 1)
-		var err error
-		switch mode := d.IntN(10); {
-		case mode < 6:
-			err = p.client.Do(ctx, a.Name, func(ctx context.Context) error {
-				return p.function(ctx, func(h *holdfast.Hold) error { return p.work(h, asked, d, work) })
-			}, opts...)
-		case mode < 8:
-			var h *holdfast.Hold
-			if h, err = p.client.Lock(ctx, a.Name, opts...); err == nil {
-				_ = p.work(h, asked, d, work)
-				_ = h.Release(ctx)
-			}
-		default:
-			asked.quit() // it does not queue
-			var h *holdfast.Hold
-			if h, err = p.client.TryLock(ctx, a.Name, opts...); err == nil {
-				_ = p.work(h, nil, d, work)
-				_ = h.Release(ctx)
-			}
-		}
-		asked.quit()
+		err := p.use(ctx, a.Name, asked, d, work, opts)
 		cancel()
 		if errors.Is(err, holdfast.ErrClosed) {
 			return
 		}
+	}
+}
+
+// use takes a lock once, in any way, and works under it for a time.
+func (p *process) use(ctx context.Context, name string, asked *ask, d dice, length time.Duration, opts []holdfast.Option) error {
+	defer asked.quit()
+	switch way := d.IntN(10); {
+	case way < 6:
+		return p.client.Do(ctx, name, func(ctx context.Context) error {
+			return p.function(ctx, func(h *holdfast.Hold) error { return p.work(h, asked, d, length) })
+		}, opts...)
+	case way < 8:
+		h, err := p.client.Lock(ctx, name, opts...)
+		if err == nil {
+			_ = p.work(h, asked, d, length)
+			_ = h.Release(ctx)
+		}
+		return err
+	default:
+		asked.quit() // it does not queue
+		h, err := p.client.TryLock(ctx, name, opts...)
+		if err == nil {
+			_ = p.work(h, nil, d, length)
+			_ = h.Release(ctx)
+		}
+		return err
 	}
 }
 

@@ -33,27 +33,7 @@ func (p *process) readOrWrite(a Actor, d dice) {
 		if asked.reads = d.IntN(a.N) > 0; asked.reads {
 			opts = append(opts, holdfast.WithShared())
 		}
-		var err error
-		switch way := d.IntN(10); {
-		case way < 6:
-			err = p.client.Do(ctx, a.Name, func(ctx context.Context) error {
-				return p.function(ctx, func(h *holdfast.Hold) error { return p.work(h, asked, d, length) })
-			}, opts...)
-		case way < 8:
-			var h *holdfast.Hold
-			if h, err = p.client.Lock(ctx, a.Name, opts...); err == nil {
-				_ = p.work(h, asked, d, length)
-				_ = h.Release(ctx)
-			}
-		default:
-			asked.quit() // it does not queue
-			var h *holdfast.Hold
-			if h, err = p.client.TryLock(ctx, a.Name, opts...); err == nil {
-				_ = p.work(h, nil, d, length)
-				_ = h.Release(ctx)
-			}
-		}
-		asked.quit()
+		err := p.use(ctx, a.Name, asked, d, length, opts)
 		cancel()
 		if errors.Is(err, holdfast.ErrClosed) {
 			return

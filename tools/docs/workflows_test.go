@@ -78,21 +78,29 @@ func TestModulesAreKeptUpToDate(t *testing.T) {
 // modules returns the folders of all modules, relative to the root.
 func modules(t *testing.T) (all []string) {
 	t.Helper()
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	eachFile(t, "go.mod", func(path string) error {
+		all = append(all, moduleOf(filepath.Dir(path)))
+		return nil
+	})
+	return all
+}
+
+// eachFile calls fn for each file whose path ends with a text, outside of hidden folders.
+func eachFile(t *testing.T, suffix string, fn func(path string) error) {
+	t.Helper()
+	if err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
 			return filepath.SkipDir
-		case entry.Name() == "go.mod":
-			all = append(all, moduleOf(filepath.Dir(path)))
+		case entry.IsDir() || !strings.HasSuffix(path, suffix):
+			return nil
 		}
-		return nil
-	})
-	if err != nil {
+		return fn(path)
+	}); err != nil {
 		t.Fatal(err)
 	}
-	return all
 }
 
 // A module that a list by hand lacks would not be linted, tested or released, and nothing else would notice. The lists have
@@ -167,24 +175,13 @@ func driverModules(t *testing.T) (all []string) {
 func TestFuzzedModules(t *testing.T) {
 	fuzzTest := regexp.MustCompile(`(?m)^func Fuzz`)
 	modules := map[string]bool{}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
-			return filepath.SkipDir
-		case entry.IsDir() || !strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
+	eachFile(t, "_test.go", func(path string) error {
 		text, err := os.ReadFile(path)
 		if err == nil && fuzzTest.Match(text) {
 			modules[moduleOf(filepath.Dir(path))] = true
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	want := slices.Sorted(maps.Keys(modules))
 	if got := slices.Sorted(slices.Values(makeList(t, "FUZZED_MODULES"))); !slices.Equal(got, want) {
 		t.Errorf("FUZZED_MODULES has %q, and fuzz tests are in %q", got, want)

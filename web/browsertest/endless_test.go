@@ -2,13 +2,10 @@ package browsertest
 
 import (
 	"context"
-	"errors"
-	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -16,39 +13,13 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/web"
 )
 
-// endlessLocker has a lock that another program holds by a lease without an end, as on Azure.
-type endlessLocker struct {
-	driver.Locker
-	broken atomic.Pointer[driver.BreakTarget]
-}
-
-func (*endlessLocker) Inspect(context.Context, string) (driver.Record, error) {
-	return driver.Record{Name: "job", State: driver.StateHeld, Endless: true}, nil
-}
-
-func (l *endlessLocker) List(ctx context.Context, _ string) iter.Seq2[driver.Record, error] {
-	return func(yield func(driver.Record, error) bool) { yield(l.Inspect(ctx, "job")) }
-}
-
-func (l *endlessLocker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Lister: l, Breaker: l}
-}
-
-func (l *endlessLocker) Break(_ context.Context, _ string, target driver.BreakTarget) error {
-	l.broken.Store(&target)
-	return nil
-}
-
-func (*endlessLocker) BreakNow(context.Context, string, driver.BreakTarget) error {
-	return errors.ErrUnsupported
-}
-
 // The page says of a lease that never ends who may have taken it and what a break does, and breaks its holder, which has no token.
 func TestBreakOfALeaseThatNeverEnds(t *testing.T) {
-	l := &endlessLocker{Locker: memory.New()}
+	l := &locktest.Endless{Locker: memory.New()}
 	client, err := holdfast.New(l)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +52,7 @@ func TestBreakOfALeaseThatNeverEnds(t *testing.T) {
 	}
 	p.do(chromedp.Click(chromedp.CSS("#question .danger")))
 	p.until(bodyHas("the unknown holder was broken from this page"))
-	if target := l.broken.Load(); target == nil || *target != driver.BreakUnknown() {
+	if target := l.Broken.Load(); target == nil || *target != driver.BreakUnknown() {
 		t.Errorf("broke %v", target)
 	}
 }

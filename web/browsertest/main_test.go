@@ -115,10 +115,7 @@ func open(t *testing.T, backend string, options ...holdfast.ClientOption) *holdf
 
 func lock(t *testing.T, client *holdfast.Client, name string, options ...holdfast.Option) *holdfast.Hold {
 	t.Helper()
-	h, err := client.Lock(t.Context(), name, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := locktest.MustLock(t, client, name, options...)
 	return h
 }
 

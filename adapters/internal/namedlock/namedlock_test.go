@@ -266,23 +266,11 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// ending is a Locker that ends the caller's context while it grants a lock.
-type ending struct {
-	holdfast.Locker
-	end func()
-}
-
-func (e ending) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-	lease, err := e.Locker.TryAcquire(context.WithoutCancel(ctx), req)
-	e.end()
-	return lease, err
-}
-
 func TestContextEndsDuringTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		ctx, cancel := context.WithCancel(t.Context())
-		set := newSet(t, locktest.NewClient(t, ending{store.Locker(), cancel}), time.Hour)
+		set := newSet(t, locktest.NewClient(t, locktest.Ending{Locker: store.Locker(), End: cancel}), time.Hour)
 		if _, err := set.Lock(ctx, "job"); !errors.Is(err, context.Canceled) {
 			t.Errorf("Lock: %v", err)
 		}

@@ -4,7 +4,6 @@ package scale
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/bench"
 	_ "github.com/holdfast-go/holdfast/internal/alldrivers"
 	"github.com/holdfast-go/holdfast/test/bench/ratio"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
@@ -97,13 +97,7 @@ func (s servers) client(way string, opts ...holdfast.ClientOption) *holdfast.Cli
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	s.tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := client.Shutdown(ctx); err != nil {
-			s.tb.Error(err)
-		}
-	})
+	locktest.ShutDownAtEnd(s.tb, client)
 	return client
 }
 

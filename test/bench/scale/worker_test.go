@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/bench"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // The environment variables of a worker process.
@@ -152,18 +153,27 @@ func (f *followers) obey(in *bufio.Scanner) (stopped bool, err error) {
 	return false, in.Err()
 }
 
+// lock waits for a lock, and reports the grant. It returns nil if there was none.
+func (f *followers) lock(ctx context.Context, client int, name string) *holdfast.Hold {
+	arrived := time.Now()
+	h, err := f.clients[client].Lock(ctx, name)
+	if err != nil {
+		f.ended(ctx, client, arrived, err)
+		return nil
+	}
+	f.grant(client, h, arrived)
+	return h
+}
+
 func (f *followers) grant(client int, h *holdfast.Hold, arrived time.Time) {
 	f.print("grant", client, h.Token(), arrived.UnixNano(), time.Now().UnixNano())
 }
 
 func (f *followers) lockOnce(ctx context.Context, client int, name string) {
-	arrived := time.Now()
-	h, err := f.clients[client].Lock(ctx, name)
-	if err != nil {
-		f.ended(ctx, client, arrived, err)
+	h := f.lock(ctx, client, name)
+	if h == nil {
 		return
 	}
-	f.grant(client, h, arrived)
 	<-ctx.Done()
 	if err := h.Release(context.WithoutCancel(ctx)); err != nil {
 		f.print("error", err)
@@ -173,13 +183,10 @@ func (f *followers) lockOnce(ctx context.Context, client int, name string) {
 func (f *followers) queue(ctx context.Context, client int, name string, begin time.Time) {
 	time.Sleep(time.Until(begin))
 	for {
-		arrived := time.Now()
-		h, err := f.clients[client].Lock(ctx, name)
-		if err != nil {
-			f.ended(ctx, client, arrived, err)
+		h := f.lock(ctx, client, name)
+		if h == nil {
 			return
 		}
-		f.grant(client, h, arrived)
 		if err := h.Release(context.WithoutCancel(ctx)); err != nil {
 			f.print("error", err)
 			return
@@ -263,18 +270,7 @@ func startWriter(tb testing.TB, role, url, way string, clients int, lines chan [
 	tb.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envRole+"="+role, envURL+"="+url, envWay+"="+way, envClients+"="+strconv.Itoa(clients))
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	stdin, stdout := serverprocess.Piped(tb, cmd)
 	w := &worker{tb: tb, stdin: stdin, lines: lines}
 	ending := make(chan struct{})
 	var reading sync.WaitGroup

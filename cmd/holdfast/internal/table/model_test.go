@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/lockview"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // modelOf makes a table that shows records, without a program.
@@ -25,11 +26,7 @@ func modelOf(t *testing.T, records ...driver.Record) *Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := client.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	locktest.ShutDownAtEnd(t, client)
 	m := New(t.Context(), client, nil, Options{Backend: "mem:", MayBreak: true})
 	now := time.Now()
 	m.Update(&lockview.Snapshot{Number: 1, At: now, Records: records, Overdue: now.Add(time.Hour)})
