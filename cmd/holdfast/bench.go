@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/cmd/bench"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/driver"
@@ -28,7 +29,7 @@ type benchCmd struct {
 // Help is shown above the flags.
 func (*benchCmd) Help() string {
 	var cost strings.Builder
-	format.Wrap(&cost, "what it costs to hold many leases: processor time, memory, goroutines, and the "+countedHelp()+
+	format.Wrap(&cost, "what it costs to hold many leases: processor time, memory, goroutines, and the "+backends.Counted()+
 		" on the wire (other backends: calls of the driver)", "    --leases      ", strings.Repeat(" ", 18))
 	return `Measures the backend through the library:
 

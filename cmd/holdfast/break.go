@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
@@ -51,7 +52,7 @@ func (b *breakCmd) Validate() error {
 	if b.Token != nil && b.Unknown {
 		return errors.New("give either --token or --unknown")
 	}
-	return checkName(b.Name)
+	return backends.CheckName(b.Name)
 }
 
 // errNotAsked is returned where nobody can be asked.
@@ -81,14 +82,14 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 		if err := repeatBreak(ctx, breaker, record); err != nil {
 			return err
 		}
-		a.log.Infof("%q is free on %s: there is nothing to break", b.Name, displayBackend(a.backend))
+		a.log.Infof("%q is free on %s: there is nothing to break", b.Name, backends.Display(a.backend))
 		return nil
 	case b.Token != nil && record.Token != *b.Token, b.Unknown && record.Token != 0:
 		return notBrokenOn(a, record)
 	case record.Token == 0 && !b.Unknown:
 		return exitcode.With(exitcode.Held, fmt.Errorf("%q was not broken on %s: the token of its holder is unknown: the holder acquired the "+
 			"lock a moment ago, or another program took the lease; try again, and if the token stays unknown, add --unknown",
-			b.Name, displayBackend(a.backend)))
+			b.Name, backends.Display(a.backend)))
 	case record.Broken && !b.Now:
 		if err := repeatBreak(ctx, breaker, record); err != nil {
 			return err
@@ -167,13 +168,13 @@ func (b *breakCmd) oneHolder(r holdfast.Record) (holdfast.Record, error) {
 
 // notBrokenOn names the backend, too: on another one, another holder may have the lock.
 func notBrokenOn(a *app, r holdfast.Record) error {
-	return exitcode.With(exitcode.Held, fmt.Errorf("%w on %s", describe.NotBroken(r), displayBackend(a.backend)))
+	return exitcode.With(exitcode.Held, fmt.Errorf("%w on %s", describe.NotBroken(r), backends.Display(a.backend)))
 }
 
 // ask shows the holder and what will happen, and returns whether the user agrees.
 func (b *breakCmd) ask(a *app, in io.Reader, r holdfast.Record) (bool, error) {
 	if _, err := fmt.Fprintf(a.stderr, "On %s:\n\n%s is held by %s.\n%s\nBreak it? [y/N] ",
-		format.Text(displayBackend(a.backend)), format.Text(b.Name), describe.Holder(r), describe.BreakEffect(r, b.Now)); err != nil {
+		format.Text(backends.Display(a.backend)), format.Text(b.Name), describe.Holder(r), describe.BreakEffect(r, b.Now)); err != nil {
 		return false, err
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/completion"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
 
@@ -49,11 +50,11 @@ func TestCompletions(t *testing.T) {
 		asked = ""
 		found := completionsOf(strings.Split(c.line, " "), names)
 		var got []string
-		for _, v := range found.values {
-			got = append(got, v.value)
+		for _, v := range found.Values {
+			got = append(got, v.Text)
 		}
-		if found.kind != c.kind || !slices.Equal(got[:min(len(got), max(len(c.want), 1), 4)], c.want[:min(len(c.want), 4)]) || asked != c.asked {
-			t.Errorf("%q: %s %q, asked for %q", c.line, found.kind, got, asked)
+		if found.Kind != c.kind || !slices.Equal(got[:min(len(got), max(len(c.want), 1), 4)], c.want[:min(len(c.want), 4)]) || asked != c.asked {
+			t.Errorf("%q: %s %q, asked for %q", c.line, found.Kind, got, asked)
 		}
 	}
 }
@@ -64,7 +65,7 @@ func TestCompletionWithoutABackend(t *testing.T) {
 		"mongodb://user:secret@"} {
 		t.Setenv(envBackend, url)
 		var out bytes.Buffer
-		if code := execute([]string{completeArg, "status", "x"}, &out, &out); code != 0 || out.String() != "values\n" {
+		if code := execute([]string{completion.Arg, "status", "x"}, &out, &out); code != 0 || out.String() != "values\n" {
 			t.Errorf("%s: code %d, %q", url, code, &out)
 		}
 	}
@@ -73,7 +74,7 @@ func TestCompletionWithoutABackend(t *testing.T) {
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		var out bytes.Buffer
-		if code := execute([]string{"completion", shell}, &out, &out); code != 0 || !strings.Contains(out.String(), completeArg) {
+		if code := execute([]string{"completion", shell}, &out, &out); code != 0 || !strings.Contains(out.String(), completion.Arg) {
 			t.Errorf("%s: code %d, %q", shell, code, &out)
 		}
 	}

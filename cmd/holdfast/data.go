@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
@@ -28,7 +29,7 @@ func (*dataGetCmd) Help() string {
 }
 
 // Validate is called by the parser.
-func (d *dataGetCmd) Validate() error { return checkName(d.Name) }
+func (d *dataGetCmd) Validate() error { return backends.CheckName(d.Name) }
 
 // Run reads the data of one lock.
 func (d *dataGetCmd) Run(a *app) error {
@@ -61,7 +62,7 @@ another holds it. The data replace all that was there. How much fits depends on 
 }
 
 // Validate is called by the parser.
-func (d *dataSetCmd) Validate() error { return checkName(d.Name) }
+func (d *dataSetCmd) Validate() error { return backends.CheckName(d.Name) }
 
 // Run writes the data of one lock.
 func (d *dataSetCmd) Run(a *app) error {

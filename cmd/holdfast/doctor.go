@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
@@ -84,7 +85,7 @@ func (d *doctorCmd) Run(a *app) error {
 		if a.log.Quiet() {
 			report.Findings = slices.DeleteFunc(report.Findings, func(f driver.Finding) bool { return f.Level < driver.LevelDoubtful })
 		}
-		writeErr := writeJSON(a.stdout, doctorJSON{displayBackend(a.backend), verdict, report.Findings})
+		writeErr := writeJSON(a.stdout, doctorJSON{backends.Display(a.backend), verdict, report.Findings})
 		if writeErr != nil {
 			return writeErr
 		}
@@ -105,7 +106,7 @@ func (d *doctorCmd) Run(a *app) error {
 
 func (a *app) writeReport(report *doctor.Report) error {
 	if !a.log.Quiet() {
-		if _, err := fmt.Fprintf(a.stdout, "%s\n\n", format.Text(displayBackend(a.backend))); err != nil {
+		if _, err := fmt.Fprintf(a.stdout, "%s\n\n", format.Text(backends.Display(a.backend))); err != nil {
 			return err
 		}
 	}

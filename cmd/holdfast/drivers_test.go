@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/alldrivers"
 )
@@ -86,7 +87,7 @@ func TestPagesListEveryDriver(t *testing.T) {
 		}
 		return found
 	}
-	backends := rows("../../README.md", "| URL | backend | package to import | tested on |")
+	urls := rows("../../README.md", "| URL | backend | package to import | tested on |")
 	ttls := rows("../../docs/ttl.md", "| backend | TTL | in steps of |")
 	comparison := regexp.MustCompile(`(?m)^\| \|.*$`).FindString(readFile(t, "../../docs/backends.md"))
 	named := func(row string, d driver.Description) bool {
@@ -95,8 +96,8 @@ func TestPagesListEveryDriver(t *testing.T) {
 	for _, d := range driver.Drivers() {
 		t.Run(d.Name, func(t *testing.T) {
 			folder := strings.TrimPrefix(alldrivers.PackageOf(d), "github.com/holdfast-go/holdfast/")
-			begins := beginnings(d)[0]
-			if !slices.ContainsFunc(backends, func(row string) bool {
+			begins := backends.Beginnings(d)[0]
+			if !slices.ContainsFunc(urls, func(row string) bool {
 				return strings.Contains(row, "`"+begins) && strings.Contains(row, "`"+folder+"`")
 			}) {
 				t.Errorf("README.md has no row with `%s…` and `%s`", begins, folder)
@@ -107,7 +108,7 @@ func TestPagesListEveryDriver(t *testing.T) {
 			if !named(comparison, d) {
 				t.Error("docs/backends.md has no column")
 			}
-			for _, scheme := range beginnings(d) {
+			for _, scheme := range backends.Beginnings(d) {
 				if !strings.Contains(pages, scheme) {
 					t.Errorf("no page names %s", scheme)
 				}
@@ -170,7 +171,7 @@ func TestDescriptionsAreComplete(t *testing.T) {
 
 // What a mistake leaves in a URL makes no other locks, whatever the backend is: every driver refuses it before it asks a server.
 func TestTyposMakeNoOtherLocks(t *testing.T) {
-	for _, d := range drivers() {
+	for _, d := range backends.Drivers() {
 		base, inFolder := unreachable(t, d), strings.Contains(d.TestURL, "DIR")
 		for _, typo := range []string{"\n", "\r\n", "\t", " ", "\u00a0", "\u3000", "\u200b", "\ufeff", "\x7f", "#x"} {
 			for _, written := range []string{typo, typo + "?", url.PathEscape(typo) + "?"} {
@@ -203,7 +204,8 @@ func TestDescribedSecrets(t *testing.T) {
 				d.Examples[0].URL + "?x=1&" + assigned, "x;" + assigned, strings.ToUpper(name) + assigned[len(name):], "a%26" + assigned,
 				"a%2C" + strings.NewReplacer("=", "%3D", ":", "%3a").Replace(assigned),
 			} {
-				if got := redact(text); strings.Contains(got, "sEcReT") || checkName(text) == nil || !isCredential(envBackend, text, "") {
+				if got := backends.Redact(text); strings.Contains(got, "sEcReT") || backends.CheckName(text) == nil ||
+					!backends.IsCredential(envBackend, text, "") {
 					t.Errorf("%s is shown as %s", text, got)
 				}
 			}
@@ -228,8 +230,8 @@ func TestNewDriver(t *testing.T) {
 
 	t.Run("completion", func(t *testing.T) {
 		found := completionsOf([]string{"run", "--backend", "fake"}, nil)
-		if len(found.values) != 2 || found.values[0].value != "fake://" || found.values[1].value != "fake2://" {
-			t.Errorf("%v", found.values)
+		if len(found.Values) != 2 || found.Values[0].Text != "fake://" || found.Values[1].Text != "fake2://" {
+			t.Errorf("%v", found.Values)
 		}
 	})
 	t.Run("help", func(t *testing.T) {
@@ -245,8 +247,8 @@ func TestNewDriver(t *testing.T) {
 		}
 	})
 	t.Run("errors", func(t *testing.T) {
-		_, unknown := chooseBackend("unknown://x", false)
-		_, none := chooseBackend("", false)
+		_, unknown := backends.Choose("unknown://x", false, false)
+		_, none := backends.Choose("", false, false)
 		_, open := driver.Open(t.Context(), "unknown://x")
 		for want, err := range map[string]error{
 			"fake:, fake2:, ": unknown, "fake://…": none, `"fake" "fake2"`: open,
@@ -258,14 +260,14 @@ func TestNewDriver(t *testing.T) {
 	})
 	t.Run("secrets", func(t *testing.T) {
 		const given = "fake://u:sEcReT@host/table?fakeKey=sEcReT"
-		if got := displayBackend(given); got != "fake://host/table" {
+		if got := backends.Display(given); got != "fake://host/table" {
 			t.Errorf("it is shown as %s", got)
 		}
-		if got := redact("wrong argument host?fakekey=sEcReT"); strings.Contains(got, "sEcReT") {
+		if got := backends.Redact("wrong argument host?fakekey=sEcReT"); strings.Contains(got, "sEcReT") {
 			t.Errorf("it is shown as %s", got)
 		}
 		for backend, want := range map[string]bool{"fake2://h/?cloud=1": true, "fake://h/": false, "file:/x?cloud=1": false} {
-			if !isCredential("FAKE_KEY", "x", backend) || isCredential("FAKE_CLOUD_KEY", "x", backend) != want {
+			if !backends.IsCredential("FAKE_KEY", "x", backend) || backends.IsCredential("FAKE_CLOUD_KEY", "x", backend) != want {
 				t.Errorf("with %s a variable is inherited wrongly", backend)
 			}
 		}

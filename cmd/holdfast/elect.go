@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 )
 
 type electCmd struct {
@@ -30,7 +31,7 @@ Example: two terminals, one election
 }
 
 // Validate is called by the parser.
-func (e *electCmd) Validate() error { return checkName(e.Name) }
+func (e *electCmd) Validate() error { return backends.CheckName(e.Name) }
 
 // Run campaigns and observes until a signal comes.
 func (e *electCmd) Run(a *app) error {

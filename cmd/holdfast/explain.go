@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 )
 
@@ -28,7 +29,7 @@ Example: how the last holder ended
 }
 
 // Validate is called by the parser.
-func (e *explainCmd) Validate() error { return checkName(e.Name) }
+func (e *explainCmd) Validate() error { return backends.CheckName(e.Name) }
 
 // Run explains one lock.
 func (e *explainCmd) Run(a *app) error {
@@ -40,8 +41,8 @@ func (e *explainCmd) Run(a *app) error {
 			return err
 		}
 		seen := a.lookFurther(ctx, client, record)
-		x := &describe.Explanation{Lock: seen, Can: client.Capabilities(), Info: client.Info(), Backend: displayBackend(a.backend),
-			Flag: a.backendFlag, FlagSecret: secretPattern().MatchString(a.backendFlag)}
+		x := &describe.Explanation{Lock: seen, Can: client.Capabilities(), Info: client.Info(), Backend: backends.Display(a.backend),
+			Flag: a.backendFlag, FlagSecret: backends.MayHoldSecret(a.backendFlag)}
 		x.ReadClock(asked, answered)
 		if e.JSON {
 			return writeJSON(a.stdout, x.JSON())

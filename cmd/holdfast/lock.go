@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
@@ -30,7 +31,7 @@ func (f *takeFlags) taker(a *app, name string, stop func()) (*runner, error) {
 		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("--conflict-exit-code %d is invalid: must be from 0 to 255", f.ConflictExitCode))
 	}
 	r := &runner{runCmd: flags, log: a.log, signals: signals.Catch(), waitStart: time.Now(), answered: stop,
-		events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: flags.Try}}
+		events: &eventLogger{log: a.log, backend: backends.Display(a.backend), answered: stop, try: flags.Try}}
 	return r, r.open(a)
 }
 
@@ -72,7 +73,7 @@ Example: hold a lock while a shell script runs several steps
 }
 
 // Validate is called by the parser.
-func (l *lockCmd) Validate() error { return checkName(l.Name) }
+func (l *lockCmd) Validate() error { return backends.CheckName(l.Name) }
 
 // lockedJSON is what "holdfast lock --json" writes.
 type lockedJSON struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/describe"
 )
 
@@ -39,7 +40,7 @@ func (l *lsCmd) Run(a *app) error {
 		}
 		var unreadable []error // a record that cannot be read does not hide the others
 		if a.interactive {
-			a.log.Infof("locks on %s:", displayBackend(a.backend))
+			a.log.Infof("locks on %s:", backends.Display(a.backend))
 		}
 		for record, err := range lister.List(ctx, l.Prefix) {
 			found = true

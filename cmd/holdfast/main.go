@@ -20,7 +20,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/completion"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/manual"
@@ -32,7 +34,7 @@ import (
 
 // Environment variables.
 const (
-	envBackend = "HOLDFAST_BACKEND"
+	envBackend = backends.Variable
 	envToken   = "HOLDFAST_TOKEN" //nolint:gosec // not a credential
 	envName    = "HOLDFAST_NAME"
 	envTokens  = "HOLDFAST_TOKENS"
@@ -72,7 +74,7 @@ func description(folder string) string {
 Set the backend, where the locks are kept, with --backend URL or in the
 environment variable HOLDFAST_BACKEND:
 
-` + exampleHelp() + `  file:                        a folder of your own on this machine:
+` + backends.Examples() + `  file:                        a folder of your own on this machine:
     ` + folder + `
 
 At a terminal the default is file:. Elsewhere, as in a script or under cron, a
@@ -130,8 +132,8 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	var flags cli
 	out := &stdoutWriter{w: stdout}
-	if args[0] == completeArg {
-		complete(out, args[1:])
+	if args[0] == completion.Arg {
+		completionsOf(args[1:], namesOf).Write(out)
 		return 0
 	}
 	parser := newParser(&flags, out, queue, func() { // after --help and --version
@@ -149,7 +151,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		return exitcode.Output
 	}
 	if err != nil {
-		log.Errorf("%s", redact(err.Error()))
+		log.Errorf("%s", backends.Redact(err.Error()))
 		fmt.Fprintln(queue, `Run "holdfast --help" or "holdfast COMMAND --help" for usage.`)
 		return exitcode.Usage
 	}
@@ -167,7 +169,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 // newParser makes the parser of command lines. It calls exit after it has shown the help or
 // the version.
 func newParser(flags *cli, stdout, stderr io.Writer, exit func()) *kong.Kong {
-	folder, err := localFolderURL()
+	folder, err := backends.LocalFolder()
 	if err != nil {
 		folder = "(not available: " + format.Text(err.Error()) + ")"
 	}
@@ -202,11 +204,11 @@ func (a *app) setBackend(given, command string) (err error) {
 		a.log.Infof("white space at the ends of %s is left out", envBackend)
 		given = trimmed
 	}
-	if a.backend, err = chooseBackend(given, a.interactive); err != nil {
+	if a.backend, err = backends.Choose(given, a.interactive, os.Getenv(envToken) != ""); err != nil {
 		return err
 	}
-	if isMemory(a.backend) && command != "bench" {
-		return errMemory(a.backend)
+	if backends.IsMemory(a.backend) && command != "bench" {
+		return backends.ErrMemory(a.backend)
 	}
 	return nil
 }
@@ -257,7 +259,7 @@ const slowAnswer = time.Second
 
 // reportSlowAnswer logs that the backend is slow to answer, unless stop is called in time.
 func (a *app) reportSlowAnswer() (stop func()) {
-	timer := time.AfterFunc(slowAnswer, func() { a.log.Infof("trying to reach %s", displayBackend(a.backend)) })
+	timer := time.AfterFunc(slowAnswer, func() { a.log.Infof("trying to reach %s", backends.Display(a.backend)) })
 	return func() { timer.Stop() }
 }
 

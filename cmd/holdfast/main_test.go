@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 )
 
 // parsed is what the parser made of a command line.
@@ -49,7 +51,7 @@ func FuzzCommandLine(f *testing.F) {
 		const secret = "s3cr3t-0f-7h3-u53r"
 		p, err := parse(t, strings.Split(before+"mongodb://user:"+secret+"@db/app"+after, "\n"))
 		if err != nil {
-			if message := redact(err.Error()); strings.Contains(message, secret) || message == "" {
+			if message := backends.Redact(err.Error()); strings.Contains(message, secret) || message == "" {
 				t.Errorf("the password is in %s", message)
 			}
 			return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/manual"
 )
 
@@ -29,7 +30,7 @@ func help(t *testing.T, args ...string) string {
 		}()
 		_, _ = newParser(&flags, &out, io.Discard, func() { panic(exited{}) }).Parse(append(args, "--help"))
 	}()
-	folder, err := localFolderURL()
+	folder, err := backends.LocalFolder()
 	if err != nil {
 		t.Fatal(err)
 	}

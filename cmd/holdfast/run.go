@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
@@ -55,7 +56,7 @@ the lock. Storage that remembers the highest token can refuse a write by a holde
 slot is a lock with tokens of its own: HOLDFAST_NAME is NAME, NAME#2, NAME#3 and so on, and HOLDFAST_SLOT is 0, 1, 2 and so on.
 With --with, HOLDFAST_TOKENS has the tokens of all locks, such as {"account/1":17,"account/2":9}.
 
-The command does not get the backend's credentials, unless --keep-env is given: ` + credentialHelp() + `.
+The command does not get the backend's credentials, unless --keep-env is given: ` + backends.CredentialVariables() + `.
 
 Signals: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to the process group within 0.1s. A signal that the group was
 sent too, for example by a service manager, is not forwarded. After one of the first four signals holdfast ends when the command does:
@@ -104,11 +105,11 @@ func (r *runCmd) Validate() error {
 	if len(r.Command) == 0 || r.Command[0] == "" {
 		return errors.New(`give the lock's name and, after "--", a command: holdfast run [flags] NAME -- COMMAND [ARGUMENT...]`)
 	}
-	if err := checkName(r.Name); err != nil {
+	if err := backends.CheckName(r.Name); err != nil {
 		return err
 	}
 	for _, name := range r.With {
-		if err := checkName(name); err != nil {
+		if err := backends.CheckName(name); err != nil {
 			return fmt.Errorf("--with: %w", err)
 		}
 	}
@@ -195,12 +196,12 @@ func (r *runCmd) Run(a *app) (err error) {
 	}
 	path, err := child.FindExecutable(r.Command[0])
 	if err != nil {
-		return fmt.Errorf("%s: %w", redact(strconv.Quote(r.Command[0])), err)
+		return fmt.Errorf("%s: %w", backends.Redact(strconv.Quote(r.Command[0])), err)
 	}
 	stop := a.reportSlowAnswer()
 	defer stop()
 	run := &runner{runCmd: r, log: a.log, signals: signals.Catch(), executable: path, backend: a.backend, waitStart: time.Now(),
-		answered: stop, events: &eventLogger{log: a.log, backend: displayBackend(a.backend), answered: stop, try: r.Try}}
+		answered: stop, events: &eventLogger{log: a.log, backend: backends.Display(a.backend), answered: stop, try: r.Try}}
 	if r.Listen != "" {
 		end, err := run.listen()
 		if err != nil {

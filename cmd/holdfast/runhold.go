@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
@@ -147,7 +148,7 @@ func (r *runner) environment(hold held) []string {
 	}
 	for _, entry := range os.Environ() {
 		key, value, _ := strings.Cut(entry, "=")
-		if _, replaced := lock[key]; !replaced && (r.KeepEnv || !isCredential(key, value, r.backend)) {
+		if _, replaced := lock[key]; !replaced && (r.KeepEnv || !backends.IsCredential(key, value, r.backend)) {
 			env = append(env, entry)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/httpserver"
@@ -129,7 +130,7 @@ func (s *serveCmd) Run(a *app) error {
 		if err := s.checkPrefix(client.Info().Limits); err != nil {
 			return exitcode.With(exitcode.Usage, err)
 		}
-		options := web.Options{Prefix: s.Prefix, Backend: displayBackend(a.backend), Refresh: s.Refresh,
+		options := web.Options{Prefix: s.Prefix, Backend: backends.Display(a.backend), Refresh: s.Refresh,
 			Logger: slog.New(slog.NewTextHandler(a.stderr, nil))}
 		if s.AllowBreak {
 			options.MayBreak = func(*http.Request) bool { return true } // the guard has let the reader in
@@ -149,7 +150,7 @@ func (s *serveCmd) Run(a *app) error {
 		}
 		server := httpserver.New(s.routes(guard, client, page, measured), serveConnections)
 		a.reportMissingStore(ctx, client)
-		a.log.Infof("the locks on %s are at http://%s%s", displayBackend(a.backend), listener.Addr(), s.BasePath)
+		a.log.Infof("the locks on %s are at http://%s%s", backends.Display(a.backend), listener.Addr(), s.BasePath)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(listener) }()
 		select {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 )
 
 type statusCmd struct {
@@ -24,7 +25,7 @@ Example: the milliseconds until the holder's lease expires, unless it is renewed
 }
 
 // Validate is called by the parser.
-func (s *statusCmd) Validate() error { return checkName(s.Name) }
+func (s *statusCmd) Validate() error { return backends.CheckName(s.Name) }
 
 // Run shows the record of one lock.
 func (s *statusCmd) Run(a *app) error {
@@ -37,6 +38,6 @@ func (s *statusCmd) Run(a *app) error {
 		if s.JSON {
 			return writeJSON(a.stdout, seen.JSON())
 		}
-		return seen.WriteStatus(a.stdout, displayBackend(a.backend))
+		return seen.WriteStatus(a.stdout, backends.Display(a.backend))
 	})
 }

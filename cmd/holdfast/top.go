@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/table"
@@ -53,7 +54,7 @@ func (c *topCmd) Run(a *app) error {
 		defer source.Close()
 		defer source.Enter()()
 		a.log.Flush()
-		m := table.New(ctx, client, source, table.Options{Backend: displayBackend(a.backend), Prefix: c.Prefix, MayBreak: c.AllowBreak,
+		m := table.New(ctx, client, source, table.Options{Backend: backends.Display(a.backend), Prefix: c.Prefix, MayBreak: c.AllowBreak,
 			Missing: a.missingStore(ctx, client)})
 		if err := table.Run(ctx, m); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/driver"
@@ -43,7 +44,7 @@ func (c *watchCmd) Validate() error {
 		return errors.New("give either names or --prefix")
 	}
 	for _, name := range c.Names {
-		if err := checkName(name); err != nil {
+		if err := backends.CheckName(name); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package backends
 
 import (
 	"slices"
@@ -10,8 +10,8 @@ import (
 // firstScheme is that of the backend which help texts name first. All others follow by themselves.
 const firstScheme = "mongodb"
 
-// drivers returns the descriptions of the drivers whose locks other processes see, in the order of help texts.
-func drivers() []driver.Description {
+// Drivers returns the descriptions of the drivers whose locks other processes see, in the order of help texts.
+func Drivers() []driver.Description {
 	all := slices.DeleteFunc(driver.Drivers(), func(d driver.Description) bool { return d.Reach == driver.ReachProcess })
 	slices.SortStableFunc(all, func(a, b driver.Description) int {
 		switch {
@@ -27,8 +27,8 @@ func drivers() []driver.Description {
 	return all
 }
 
-// beginnings returns how URLs of a driver begin, such as "azblob://" or "file:", one for each scheme.
-func beginnings(d driver.Description) (all []string) {
+// Beginnings returns how URLs of a driver begin, such as "azblob://" or "file:", one for each scheme.
+func Beginnings(d driver.Description) (all []string) {
 	_, rest, _ := strings.Cut(d.Examples[0].URL, ":")
 	slashes := ""
 	if strings.HasPrefix(rest, "//") {
@@ -40,11 +40,11 @@ func beginnings(d driver.Description) (all []string) {
 	return all
 }
 
-// exampleHelp explains the form of each backend's URL, as lines of a help text.
-func exampleHelp() string {
+// Examples explains the form of each backend's URL, as lines of a help text.
+func Examples() string {
 	const column = 31 // where explanations begin
 	var text strings.Builder
-	for _, d := range drivers() {
+	for _, d := range Drivers() {
 		for _, e := range d.Examples {
 			line := "  " + e.URL
 			if len(line)+1 > column {
@@ -60,18 +60,18 @@ func exampleHelp() string {
 // sharedExamples names the beginnings of URLs of backends that several machines can share.
 func sharedExamples() string {
 	var all []string
-	for _, d := range drivers() {
+	for _, d := range Drivers() {
 		if d.Reach == driver.ReachMachines {
-			all = append(all, beginnings(d)[0]+"…")
+			all = append(all, Beginnings(d)[0]+"…")
 		}
 	}
 	return join(all, "or")
 }
 
-// countedHelp says what is counted of which backend, such as "commands to MongoDB".
-func countedHelp() string {
+// Counted says what is counted of which backend, such as "commands to MongoDB".
+func Counted() string {
 	var all []string
-	for _, d := range drivers() {
+	for _, d := range Drivers() {
 		if d.Requests != "" {
 			all = append(all, d.Requests+" to "+d.Name)
 		}
@@ -79,8 +79,8 @@ func countedHelp() string {
 	return join(all, "or")
 }
 
-// credentialHelp lists the environment variables that hold credentials.
-func credentialHelp() string {
+// CredentialVariables lists the environment variables that hold credentials.
+func CredentialVariables() string {
 	var always, sometimes []string
 	for _, d := range driver.Drivers() {
 		for _, c := range d.Credentials {
@@ -91,7 +91,7 @@ func credentialHelp() string {
 			}
 		}
 	}
-	return join(append(append(always, envBackend+" if it holds a password"), sometimes...), ", and")
+	return join(append(append(always, Variable+" if it holds a password"), sometimes...), ", and")
 }
 
 // join writes a list such as "a, b and c". A word that begins with a comma makes it "a, b, and c".

@@ -1,4 +1,4 @@
-package main
+package backends
 
 import (
 	"errors"
@@ -30,32 +30,35 @@ var secretPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile("(?is)(" + strings.Join(patterns, "|") + ").*")
 })
 
-// redact cuts off the part of a message that may hold a secret. A message repeats an
+// Redact cuts off the part of a message that may hold a secret. A message repeats an
 // argument, and a user may have put a backend's URL in the wrong place.
-func redact(message string) string {
+func Redact(message string) string {
 	return secretPattern().ReplaceAllString(message, "… (the rest may hold a password and is not shown)")
 }
+
+// MayHoldSecret reports whether a text may hold a password.
+func MayHoldSecret(text string) bool { return secretPattern().MatchString(text) }
 
 var errSecretInName = errors.New("the lock's name looks like a URL with a password, or like a connection string: the backend is set with " +
 	"--backend or in HOLDFAST_BACKEND")
 
-// checkName refuses a name that seems to hold a secret: names are shown and stored. It refuses bytes that are not UTF-8
+// CheckName refuses a name that seems to hold a secret: names are shown and stored. It refuses bytes that are not UTF-8
 // as the library does, also for commands that retry.
-func checkName(name string) error {
+func CheckName(name string) error {
 	if !utf8.ValidString(name) {
 		return fmt.Errorf("the lock's name %.100q is invalid: must be valid UTF-8", name)
 	}
-	if secretPattern().MatchString(name) {
+	if MayHoldSecret(name) {
 		return errSecretInName
 	}
 	return nil
 }
 
-// isCredential reports whether an environment variable holds a credential of the backend with this
+// IsCredential reports whether an environment variable holds a credential of the backend with this
 // URL. The command that runs under the lock does not need it.
-func isCredential(key, value, backend string) bool {
-	if strings.EqualFold(key, envBackend) { // on Windows the case of a variable's name does not matter
-		return secretPattern().MatchString(value)
+func IsCredential(key, value, backend string) bool {
+	if strings.EqualFold(key, Variable) { // on Windows the case of a variable's name does not matter
+		return MayHoldSecret(value)
 	}
 	own, _ := driver.Describe(backend)
 	for _, d := range driver.Drivers() {

@@ -1,4 +1,4 @@
-package main
+package backends
 
 import (
 	"slices"
@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
+	_ "github.com/holdfast-go/holdfast/drivers/postgres"
+	_ "github.com/holdfast-go/holdfast/internal/alldrivers"
 )
 
-func TestDisplayBackend(t *testing.T) {
+func TestDisplay(t *testing.T) {
 	for given, want := range map[string]string{
 		"file:/var/lib/holdfast":                      "file:/var/lib/holdfast",
 		"mongodb://db1,db2:27018/app?replicaSet=rs0":  "mongodb://db1,db2:27018/app",
@@ -22,21 +24,34 @@ func TestDisplayBackend(t *testing.T) {
 		"azblob://emulator/locks?endpoint=http://127.0.0.1:10000/devstoreaccount1&client_id=x": "azblob://emulator/locks at " +
 			"http://127.0.0.1:10000/devstoreaccount1",
 	} {
-		if got := displayBackend(given); got != want {
+		if got := Display(given); got != want {
 			t.Errorf("%s: %s, want %s", given, got, want)
 		}
 	}
 	for _, given := range []string{"azblob://acct/locks/AccountKey=sEcReT", "azblob://acct/c?sig=sEcReT", "azblob://u:sEcReT?x@acct/c",
 		"file:/x/AccountKey=sEcReT", "mongodb://h/app?password=sEcReT"} {
-		if got := displayBackend(given); strings.Contains(got, "sEcReT") {
+		if got := Display(given); strings.Contains(got, "sEcReT") {
 			t.Errorf("%s: %s", given, got)
 		}
 	}
 }
 
-// FuzzBackend checks that a URL is accepted only with a known scheme, and that neither the error
+// Without a URL only a user at a terminal gets the local folder, and no command that holdfast runs.
+func TestDefault(t *testing.T) {
+	if got, err := Choose("", true, false); err != nil || !strings.HasPrefix(got, "file:/") {
+		t.Errorf("at a terminal: %q, %v", got, err)
+	}
+	if got, err := Choose("", false, false); err == nil || strings.Contains(err.Error(), "--keep-env") {
+		t.Errorf("elsewhere: %q, %v", got, err)
+	}
+	if got, err := Choose("", true, true); err == nil || !strings.Contains(err.Error(), "--keep-env") {
+		t.Errorf("under another holdfast run: %q, %v", got, err)
+	}
+}
+
+// FuzzChoose checks that a URL is accepted only with a known scheme, and that neither the error
 // nor the text for messages shows a password.
-func FuzzBackend(f *testing.F) {
+func FuzzChoose(f *testing.F) {
 	f.Add("mongodb", "", "", "db1,db2/app?replicaSet=rs0")
 	f.Add("MongoDB+srv", "sE@", "?c/", "db1/app?appName=me@here")
 	f.Add("azblob", "", "", "acct/c?endpoint=http://127.0.0.1:10000/devstoreaccount1")
@@ -49,7 +64,7 @@ func FuzzBackend(f *testing.F) {
 		}
 		const secret = "s3cr3t-0f-7h3-u53r"
 		given := scheme + "://user:" + start + secret + end + "@" + rest
-		got, err := chooseBackend(given, false)
+		got, err := Choose(given, false, false)
 		if err != nil {
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("%q: error %v", given, err)
@@ -61,7 +76,7 @@ func FuzzBackend(f *testing.F) {
 		}
 		// In user:a@b?c@host nothing says whether a@b?c is the password or b the host.
 		ambiguous := strings.Contains(start, "@") && strings.Contains(end, "?")
-		if shown := displayBackend(given); strings.Contains(shown, secret) && !ambiguous || !strings.HasPrefix(shown, strings.ToLower(scheme)) {
+		if shown := Display(given); strings.Contains(shown, secret) && !ambiguous || !strings.HasPrefix(shown, strings.ToLower(scheme)) {
 			t.Errorf("%q is shown as %q", given, shown)
 		}
 	})

@@ -1,4 +1,6 @@
-package main
+// Package backends is about the URLs of backends: which one to use, how it is shown, what of it is secret, and what help texts
+// say of the drivers.
+package backends
 
 import (
 	"errors"
@@ -12,6 +14,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 )
+
+// Variable is the environment variable that sets the backend.
+const Variable = "HOLDFAST_BACKEND"
 
 // localBackend stands for a folder of the user on this machine.
 const localBackend = "file:"
@@ -30,12 +35,12 @@ func errNoBackendNested() error {
 		"password, or with --keep-env", errNoBackend())
 }
 
-// chooseBackend returns the URL of the backend to use. Without a given one, a user at a
-// terminal gets the local folder; the messages there name it.
-func chooseBackend(given string, interactive bool) (string, error) {
+// Choose returns the URL of the backend to use. Without a given one, a user at a
+// terminal gets the local folder; the messages there name it. nested says that holdfast runs under another one.
+func Choose(given string, interactive, nested bool) (string, error) {
 	if given == "" {
 		switch {
-		case os.Getenv(envToken) != "":
+		case nested:
 			return "", errNoBackendNested()
 		case !interactive:
 			return "", errNoBackend()
@@ -47,10 +52,10 @@ func chooseBackend(given string, interactive bool) (string, error) {
 		return "", errors.New("the backend's URL has no scheme: " + schemeRule()) // the value is not shown: it may be a secret
 	}
 	if _, known := driver.Describe(given); !known {
-		return "", fmt.Errorf("the backend's URL has the unknown scheme %q: %s", redact(scheme), schemeRule())
+		return "", fmt.Errorf("the backend's URL has the unknown scheme %q: %s", Redact(scheme), schemeRule())
 	}
 	if scheme+":" == localBackend && (rest == "" || rest == "//") {
-		return localFolderURL()
+		return LocalFolder()
 	}
 	return given, nil
 }
@@ -58,7 +63,7 @@ func chooseBackend(given string, interactive bool) (string, error) {
 // schemeRule lists the schemes of backends that several processes can share.
 func schemeRule() string {
 	var shared []string
-	for _, d := range drivers() {
+	for _, d := range Drivers() {
 		shared = append(shared, d.Schemes...)
 	}
 	slices.Sort(shared)
@@ -68,20 +73,21 @@ func schemeRule() string {
 	return "must begin with " + join(shared, "or")
 }
 
-func errMemory(backend string) error {
+// ErrMemory refuses a backend of which [IsMemory] is true.
+func ErrMemory(backend string) error {
 	scheme, _, _ := strings.Cut(backend, ":")
 	return errors.New("the backend " + strings.ToLower(scheme) + ": is the memory of one process: no other process could see the lock. Use " +
 		localBackend + " for the processes of this machine")
 }
 
-// isMemory reports whether a backend is the memory of this process.
-func isMemory(backend string) bool {
+// IsMemory reports whether a backend is the memory of this process.
+func IsMemory(backend string) bool {
 	d, _ := driver.Describe(backend)
 	return d.Reach == driver.ReachProcess
 }
 
-// localFolderURL returns the URL of a folder where the system keeps state of a user.
-func localFolderURL() (string, error) {
+// LocalFolder returns the URL of a folder where the system keeps state of a user.
+func LocalFolder() (string, error) {
 	dir, err := stateDir()
 	if err != nil {
 		return "", fmt.Errorf("cannot find your folder for state on this machine, give --backend file:/FOLDER: %w", err)
@@ -112,9 +118,9 @@ func stateDir() (string, error) {
 	return filepath.Join(home, ".local", "state"), nil
 }
 
-// displayBackend returns a backend's URL for messages: the place of the locks, without
+// Display returns a backend's URL for messages: the place of the locks, without
 // user, password and parameters.
-func displayBackend(backend string) string {
+func Display(backend string) string {
 	scheme, rest, _ := strings.Cut(backend, ":")
 	if d, _ := driver.Describe(backend); d.Place != nil {
 		rest = d.Place(rest)
@@ -127,5 +133,5 @@ func displayBackend(backend string) string {
 		rest, _, _ = strings.Cut(rest, "?")
 		rest = "//" + strings.TrimPrefix(rest[strings.LastIndexByte(rest, '@')+1:], "//")
 	}
-	return redact(strings.ToLower(scheme) + ":" + rest)
+	return Redact(strings.ToLower(scheme) + ":" + rest)
 }
