@@ -75,8 +75,11 @@ type Kind struct {
 	Limits  driver.Limits
 }
 
-// Error returns an error of the guard of a lock.
+// Error returns an error of the guard of a lock; nil for nil.
 func (k Kind) Error(name string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return &driver.OpError{Op: k.Method, Backend: k.Backend, Name: name, Err: err}
 }
 

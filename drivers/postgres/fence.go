@@ -73,8 +73,7 @@ func (f *Fence[Tx]) Do(ctx context.Context, hold guard.Hold, fn func(ctx context
 		},
 		last: func(ctx context.Context, tx transaction, _ driver.Lease) (begin string, err error) {
 			var set string
-			err = tx.queryRow(ctx, `SELECT `+began+`, `+fmt.Sprintf(boundIdle, "$1::bigint"), []any{idleBeforeCommit.Milliseconds()},
-				&begin, &set)
+			err = tx.queryRow(ctx, `SELECT `+began+`, `+boundIdle(idleBeforeCommit), nil, &begin, &set)
 			return begin, err
 		},
 	})
@@ -87,10 +86,7 @@ func (f *Fence[Tx]) Raise(ctx context.Context, name string, token uint64) error 
 	if err == nil {
 		err = f.raise(ctx, name, token)
 	}
-	if err != nil {
-		return fences.Error(name, err)
-	}
-	return nil
+	return fences.Error(name, err)
 }
 
 // Check guards a transaction: it returns [ErrFenced] unless the fence has this token, and otherwise no later holder can raise
@@ -100,10 +96,7 @@ func (f *Fence[Tx]) Check(ctx context.Context, tx Tx, name string, token uint64)
 	if err == nil {
 		_, err = checkFence(ctx, f.wrap(tx), name, token)
 	}
-	if err != nil {
-		return fences.Error(name, err)
-	}
-	return nil
+	return fences.Error(name, err)
 }
 
 // raise raises the fence if it is lower. Its transaction is over before the guarded one begins: with a snapshot from before its
@@ -128,7 +121,7 @@ func (f *Fence[Tx]) raiseOnce(ctx context.Context, name string, token uint64) (r
 		return false, err
 	}
 	tx := f.wrap(begun)
-	defer tx.rollback(context.WithoutCancel(ctx))
+	defer func() { _ = tx.rollback(context.WithoutCancel(ctx)) }()
 	var highest int64
 	var hasPair bool
 	// ON CONFLICT (name) would not cover the other key. The row that it reads last is that of before.
@@ -170,23 +163,15 @@ var errLowerFence = errors.New("the fence has not been raised to the token")
 
 // checkFence keeps others from raising the fence until the transaction ends. It returns when that began.
 func checkFence(ctx context.Context, tx transaction, name string, token uint64) (begin string, err error) {
-	var found, highest int64
-	var set string
-	// Promise 3: until the transaction ends, the fence keeps this token.
-	err = tx.queryRow(ctx, `WITH fence AS MATERIALIZED (
-			SELECT FROM holdfast_fences WHERE name = `+named+` AND token = $2::bigint FOR KEY SHARE)
-		SELECT (SELECT count(*) FROM fence), coalesce((SELECT max(token) FROM holdfast_fences WHERE name = `+named+`), 0), `+
-		began+`, `+fmt.Sprintf(boundIdle, "$3::bigint"), []any{nameArg(name), int64(token), idleInFunction.Milliseconds()},
-		&found, &highest, &begin, &set)
-	switch {
-	case err != nil:
-		return "", withAdvice(err)
-	case found > 0:
-		return begin, nil
-	case highest < int64(token):
-		return "", errLowerFence
-	case highest == int64(token): // when the statement began, and it has waited for a raise since
-		return "", fmt.Errorf("%w: this holder's token is %d", ErrFenced, token)
+	found, begin, err := lockRow(ctx, tx, "holdfast_fences", `name = `+named+` AND token = $2::bigint`,
+		[]any{nameArg(name), int64(token)}, idleInFunction)
+	if err != nil || found {
+		return begin, withAdvice(err)
 	}
-	return "", fencedOff(highest, token)
+	var highest int64
+	err = tx.queryRow(ctx, `SELECT coalesce(max(token), 0) FROM holdfast_fences WHERE name = `+named, []any{nameArg(name)}, &highest)
+	if err == nil && highest > int64(token) {
+		err = fencedOff(highest, token)
+	}
+	return begin, cmp.Or(err, errLowerFence)
 }

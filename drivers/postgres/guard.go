@@ -121,12 +121,9 @@ func (g *Guard[Tx]) Check(ctx context.Context, tx Tx, hold guard.Hold) error {
 		err = hold.Err()
 	}
 	if err == nil {
-		_, err = lockRow(ctx, g.wrap(tx), g.table, lease, idleInFunction)
+		_, err = lockLease(ctx, g.wrap(tx), g.table, lease, idleInFunction)
 	}
-	if err != nil {
-		return guards.Error(lease.Name, err)
-	}
-	return nil
+	return guards.Error(lease.Name, err)
 }
 
 const (
@@ -146,11 +143,6 @@ const heldSQL = `name = ` + named + ` AND token = $2::bigint AND holder = $3::te
 	WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 	THEN transaction_timestamp() ELSE clock_timestamp() END`
 
-// boundIdle sets the limit of %s milliseconds for the rest of the transaction. A lower one stays.
-const boundIdle = `set_config('idle_in_transaction_session_timeout', CASE
-	WHEN extract(epoch FROM s::interval) * 1000 BETWEEN 1 AND %[1]s THEN s ELSE (%[1]s)::text END, true)
-	FROM current_setting('idle_in_transaction_session_timeout') AS s`
-
 func guardSteps(table string) steps {
 	return steps{
 		// This refuses most late functions before they run. It is no guard.
@@ -163,7 +155,7 @@ func guardSteps(table string) steps {
 			return begin, err
 		},
 		last: func(ctx context.Context, tx transaction, lease driver.Lease) (string, error) {
-			return lockRow(ctx, tx, table, lease, idleBeforeCommit)
+			return lockLease(ctx, tx, table, lease, idleBeforeCommit)
 		},
 	}
 }
@@ -172,15 +164,10 @@ func leaseArgs(lease driver.Lease) []any {
 	return []any{nameArg(lease.Name), int64(lease.Token), lockrecord.Digest(lease.ID)}
 }
 
-// lockRow is the guard. It returns when the transaction began.
-func lockRow(ctx context.Context, tx transaction, table string, lease driver.Lease, idle time.Duration) (begin string, err error) {
-	var found int64
-	var set string
-	// Promise 3: until the transaction ends, the row keeps this token.
-	err = tx.queryRow(ctx, `WITH guard AS MATERIALIZED (SELECT FROM `+table+` WHERE `+heldSQL+` FOR KEY SHARE)
-		SELECT (SELECT count(*) FROM guard), `+began+`, `+fmt.Sprintf(boundIdle, "$4::bigint"),
-		append(leaseArgs(lease), idle.Milliseconds()), &found, &begin, &set)
-	if err == nil && found == 0 {
+// lockLease is the guard. It returns when the transaction began.
+func lockLease(ctx context.Context, tx transaction, table string, lease driver.Lease, idle time.Duration) (begin string, err error) {
+	found, begin, err := lockRow(ctx, tx, table, heldSQL, leaseArgs(lease), idle)
+	if err == nil && !found {
 		err = refusal(ctx, tx, table, lease)
 	}
 	return begin, err

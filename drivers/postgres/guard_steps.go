@@ -32,6 +32,25 @@ type steps struct {
 // function's statements: there, each statement is a transaction.
 const began = `extract(epoch FROM now())::text`
 
+// boundIdle sets the limit for the rest of the transaction. A lower one stays.
+func boundIdle(limit time.Duration) string {
+	return fmt.Sprintf(`set_config('idle_in_transaction_session_timeout', CASE
+		WHEN extract(epoch FROM s::interval) * 1000 BETWEEN 1 AND %[1]d THEN s ELSE '%[1]d' END, true)
+		FROM current_setting('idle_in_transaction_session_timeout') AS s`, limit.Milliseconds())
+}
+
+// lockRow locks the row of a condition, if there is one, and bounds how long the transaction may be idle from now on. It
+// returns when that began.
+func lockRow(
+	ctx context.Context, tx transaction, table, condition string, args []any, idle time.Duration,
+) (found bool, begin string, err error) {
+	var set string
+	// Promise 3: until the transaction ends, the row keeps its token.
+	err = tx.queryRow(ctx, `WITH guard AS MATERIALIZED (SELECT FROM `+table+` WHERE `+condition+` FOR KEY SHARE)
+		SELECT EXISTS (SELECT FROM guard), `+began+`, `+boundIdle(idle), args, &found, &begin, &set)
+	return found, begin, err
+}
+
 // attempt runs fn in a transaction between the steps, and commits.
 func attempt[Tx any](
 	ctx context.Context, hold guard.Hold, lease driver.Lease, ts transactions[Tx], fn func(context.Context, Tx) error, s steps,
@@ -49,7 +68,7 @@ func attempt[Tx any](
 	defer func() { // also if fn panics; after a commit it does nothing
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 		defer cancel()
-		wrapped.rollback(undo)
+		_ = wrapped.rollback(undo)
 	}()
 	begin, err := s.first(inside, wrapped, lease)
 	if err != nil {
@@ -109,29 +128,23 @@ type transactions[Tx any] struct {
 }
 
 // transaction is one of pgx or of database/sql.
-type transaction interface {
-	// queryRow reads one row, within stepTimeout.
-	queryRow(ctx context.Context, query string, args []any, to ...any) error
-	commit(ctx context.Context) error
-	rollback(ctx context.Context)
+type transaction struct {
+	query            func(ctx context.Context, query string, args ...any) pgx.Row
+	commit, rollback func(ctx context.Context) error
+}
+
+// queryRow reads one row, within stepTimeout.
+func (t transaction) queryRow(ctx context.Context, query string, args []any, to ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	return t.query(ctx, query, args...).Scan(to...)
 }
 
 func pgxTransactions(db Beginner, options pgx.TxOptions) transactions[pgx.Tx] {
 	return transactions[pgx.Tx]{
 		begin: func(ctx context.Context) (pgx.Tx, error) { return db.BeginTx(ctx, options) },
-		wrap:  func(tx pgx.Tx) transaction { return pgxTx{tx} },
+		wrap:  func(tx pgx.Tx) transaction { return transaction{tx.QueryRow, tx.Commit, tx.Rollback} },
 	}
-}
-
-type pgxTx struct{ tx pgx.Tx }
-
-func (t pgxTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
-func (t pgxTx) rollback(ctx context.Context)     { _ = t.tx.Rollback(ctx) }
-
-func (t pgxTx) queryRow(ctx context.Context, query string, args []any, to ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	return t.tx.QueryRow(ctx, query, args...).Scan(to...)
 }
 
 func sqlTransactions(db *sql.DB, options *sql.TxOptions) transactions[*sql.Tx] {
@@ -140,17 +153,14 @@ func sqlTransactions(db *sql.DB, options *sql.TxOptions) transactions[*sql.Tx] {
 			tx, err := db.BeginTx(ctx, options)
 			return tx, withoutString(err)
 		},
-		wrap: func(tx *sql.Tx) transaction { return sqlTx{tx} },
+		wrap: func(tx *sql.Tx) transaction {
+			return transaction{
+				func(ctx context.Context, query string, args ...any) pgx.Row {
+					return tx.QueryRowContext(ctx, query, args...)
+				},
+				func(context.Context) error { return tx.Commit() },
+				func(context.Context) error { return tx.Rollback() },
+			}
+		},
 	}
-}
-
-type sqlTx struct{ tx *sql.Tx }
-
-func (t sqlTx) commit(context.Context) error { return t.tx.Commit() }
-func (t sqlTx) rollback(context.Context)     { _ = t.tx.Rollback() }
-
-func (t sqlTx) queryRow(ctx context.Context, query string, args []any, to ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	return t.tx.QueryRowContext(ctx, query, args...).Scan(to...)
 }
