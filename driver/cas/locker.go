@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // Locker is a [driver.Locker] over a [Store]. It lists and breaks locks, stores data, and reads many records
@@ -25,9 +26,8 @@ type Locker struct {
 	closing context.Context // ends when Close gives up waiting
 	abort   context.CancelFunc
 
+	calls   driverutil.Calls
 	mu      sync.Mutex
-	closed  bool
-	work    sync.WaitGroup // calls and goroutines; Add with mu, and not after closed is set
 	waiting map[string]*waiting
 	// renewals has the names of which a reader is renewed now, and the renewals of others that wait for that.
 	renewals map[string][]*readerRenewal
@@ -91,16 +91,6 @@ func (l *Locker) ordered() bool { return l.config.Info.Turn > 0 }
 // come later, never earlier.
 func (l *Locker) elapsed() time.Duration { return l.now().Sub(l.began) }
 
-// enter counts a call or a goroutine, unless the Locker is closed.
-func (l *Locker) enter() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.work.Add(1)
-	}
-	return !l.closed
-}
-
 // call checks what all methods check, runs work with a time limit, and wraps its error. invalid is the result
 // of checking the arguments.
 func (l *Locker) call(ctx context.Context, op, name string, invalid error, work func(context.Context) error) error {
@@ -112,10 +102,10 @@ func (l *Locker) call(ctx context.Context, op, name string, invalid error, work 
 }
 
 func (l *Locker) checkedCall(ctx context.Context, invalid error, work func(context.Context) error) error {
-	if !l.enter() {
+	if !l.calls.Begin() {
 		return driver.ErrClosed
 	}
-	defer l.work.Done()
+	defer l.calls.End()
 	if invalid != nil {
 		return invalid
 	}
@@ -130,24 +120,14 @@ func (l *Locker) checkedCall(ctx context.Context, invalid error, work func(conte
 
 // Close waits for the calls under way. Then it frees the store; see [Config.Close].
 func (l *Locker) Close(ctx context.Context) error {
-	l.mu.Lock()
-	again := l.closed
-	l.closed = true
-	if !again {
-		l.stopWatches()
-	}
-	l.mu.Unlock()
-	if again {
+	idle, first := l.calls.Shut()
+	if !first {
 		return nil
 	}
-	idle := make(chan struct{})
-	go func() { // it ends with the calls, which have time limits
-		l.work.Wait()
-		close(idle)
-	}()
+	l.stopWatches()
 	var err error
 	select {
-	case <-idle:
+	case <-idle: // the calls have time limits
 	case <-ctx.Done():
 		err = errors.New("calls are still under way")
 		l.abort()

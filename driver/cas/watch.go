@@ -42,21 +42,24 @@ type watch struct {
 // Wake implements [driver.Waker].
 func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	one := &watch{waiter: waiter, wake: wake}
-	l.mu.Lock()
-	if l.closed || l.config.Watch == nil {
-		l.mu.Unlock()
+	if l.config.Watch == nil {
 		return func() {}
 	}
 	if !l.ordered() {
 		one.waiter = ""
 	}
+	l.mu.Lock()
 	w := l.waiting[name]
 	if w == nil {
 		w = &waiting{watches: map[*watch]struct{}{}, seen: map[driver.WaiterID]bool{}}
 		var ctx context.Context
 		ctx, w.stop = context.WithCancel(l.closing)
+		if !l.calls.Go(func() { l.follow(ctx, name, w) }) {
+			l.mu.Unlock()
+			w.stop()
+			return func() {}
+		}
 		l.waiting[name] = w
-		l.work.Go(func() { l.follow(ctx, name, w) })
 	}
 	w.watches[one] = struct{}{}
 	if w.inEffect {
@@ -80,8 +83,10 @@ func (l *Locker) removeWatch(name string, w *waiting, one *watch) {
 	}
 }
 
-// stopWatches ends all watches; mu is held.
+// stopWatches ends all watches.
 func (l *Locker) stopWatches() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, w := range l.waiting {
 		for one := range w.watches {
 			one.stopped.Store(true)

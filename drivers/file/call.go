@@ -34,22 +34,22 @@ func opError(ctx context.Context, op, name string, err error) error {
 }
 
 func (l *Locker) runDetached(ctx context.Context, invalid error, work func(context.Context) error) error {
-	if !l.enter() {
+	if !l.calls.Begin() {
 		return driver.ErrClosed
 	}
 	if invalid != nil {
-		l.leave()
+		l.calls.End()
 		return invalid
 	}
 	if err := ctx.Err(); err != nil {
-		l.leave()
+		l.calls.End()
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("no answer from %s within %v", l.dir, callLimit))
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		defer l.leave()
+		defer l.calls.End()
 		done <- work(ctx)
 	}()
 	select {
@@ -63,17 +63,6 @@ func (l *Locker) runDetached(ctx context.Context, invalid error, work func(conte
 	case <-time.After(resultWait):
 		return ended(ctx)
 	}
-}
-
-// enter counts a call, unless the Locker is closed.
-func (l *Locker) enter() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	l.calls++
-	return true
 }
 
 // acquires has the acquires under way, by the ID of their requests.
@@ -124,16 +113,6 @@ func (a *acquires) wait(ctx context.Context, id driver.LeaseID) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("the acquire with this ID is still under way: %w", ended(ctx))
-	}
-}
-
-// leave counts the end of a call.
-func (l *Locker) leave() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.calls--
-	if l.calls == 0 && l.idle != nil {
-		close(l.idle)
 	}
 }
 

@@ -254,12 +254,10 @@ type Locker struct {
 	closing context.Context // ends at Close; it ends a prune and the watch of the folder
 	stop    context.CancelFunc
 
+	calls     driverutil.Calls // also prunes and the watch of the folder
 	mu        sync.Mutex
 	nextPrune time.Time
 	pruning   bool
-	closed    bool
-	calls     int           // calls, prunes and the watch of the folder under way
-	idle      chan struct{} // made by Close; closed when the last call has ended
 }
 
 var _ driver.Locker = (*Locker)(nil)
@@ -334,8 +332,9 @@ func (l *Locker) Capabilities() driver.Capabilities {
 // Close waits for calls that the disk has not answered yet, although their context has
 // ended. It waits for a few seconds, or until ctx ends.
 func (l *Locker) Close(ctx context.Context) error {
-	idle := l.refuseCalls()
-	if idle == nil {
+	idle, first := l.calls.Shut()
+	l.stop()
+	if !first || l.calls.Running() == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit+time.Second)
@@ -346,18 +345,4 @@ func (l *Locker) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return &driver.OpError{Op: "close", Backend: backend, Err: fmt.Errorf("the disk under %s does not answer", l.dir)}
 	}
-}
-
-// refuseCalls makes the Locker refuse further calls. The channel is closed when the calls
-// under way have ended. It is nil if there are none, or if the Locker was closed before.
-func (l *Locker) refuseCalls() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stop()
-	if l.closed || l.calls == 0 {
-		l.closed = true
-		return nil
-	}
-	l.closed, l.idle = true, make(chan struct{})
-	return l.idle
 }

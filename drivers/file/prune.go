@@ -35,13 +35,11 @@ func (l *Locker) pruneSoon() {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.Before(l.nextPrune) || l.pruning || l.closed {
+	if now.Before(l.nextPrune) || l.pruning {
 		return
 	}
-	l.nextPrune, l.pruning = now.Add(pruneEvery), true
-	l.calls++ // Close waits for it
-	go func() {
-		defer l.leave()
+	l.nextPrune = now.Add(pruneEvery)
+	l.pruning = l.calls.Go(func() {
 		defer func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -51,7 +49,7 @@ func (l *Locker) pruneSoon() {
 			return
 		}
 		_, _ = l.prune(l.closing)
-	}()
+	})
 }
 
 // age returns how long ago a file was written, by the wall clock.

@@ -263,10 +263,8 @@ func TestGrantStartsAPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustAcquire(t, l, driver.Request{Name: "other", ID: driver.NewLeaseID(fmt.Sprint(time.Now())), TTL: time.Second})
-		for pruning := true; pruning; time.Sleep(time.Millisecond) { // Close would stop it
-			l.mu.Lock()
-			pruning = l.calls > 0
-			l.mu.Unlock()
+		for l.calls.Running() > 0 { // Close would stop it
+			time.Sleep(time.Millisecond)
 		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -359,11 +357,6 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 				dir := t.TempDir()
 				l := newTestLocker(t, dir, newFakeClock().clock())
 				lease := mustAcquire(t, l, request("first"))
-				prunes := func() int {
-					l.mu.Lock()
-					defer l.mu.Unlock()
-					return l.calls
-				}
 				hanging := what == "the disk hangs"
 				if hanging {
 					resumed := make(chan struct{})
@@ -387,7 +380,7 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 					if hanging && hour > 0 {
 						want = 1
 					}
-					if n := prunes(); n != want {
+					if n := l.calls.Running(); n != want {
 						t.Errorf("hour %d: %d prunes under way, want %d", hour, n, want)
 					}
 					if err := l.Release(t.Context(), lease); err != nil {
@@ -395,7 +388,7 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 					}
 					lease = mustAcquire(t, l, request(fmt.Sprint(hour)))
 					synctest.Wait()
-					if n := prunes(); n != 1 {
+					if n := l.calls.Running(); n != 1 {
 						t.Errorf("hour %d: %d prunes after a grant, want 1", hour, n)
 					}
 				}

@@ -47,16 +47,7 @@ func newWatcherWith(l *Locker, logger *slog.Logger, linger time.Duration) *watch
 	w.Follower = follower.New(l.closing, follower.Source{
 		Open:   func(context.Context) (follower.Events, error) { return w.openFolder() },
 		Opened: w.report,
-		Go: func(run func()) bool {
-			if !l.enter() { // Close waits for it
-				return false
-			}
-			go func() {
-				defer l.leave()
-				run()
-			}()
-			return true
-		},
+		Go:     l.calls.Go,
 	}, waitqueue.Settings{LongestRetry: longestRetry, Linger: linger})
 	return w
 }

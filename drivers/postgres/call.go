@@ -86,10 +86,10 @@ func (l *Locker) do(ctx context.Context, op, name string, invalid error, work fu
 // call runs work on a connection with a time limit. It runs it again after an error that is certain to have changed
 // nothing and that a repetition may mend.
 func (l *Locker) call(ctx context.Context, invalid error, work func(context.Context, *pgx.Conn) error) error {
-	if !l.enter() {
+	if !l.calls.Begin() {
 		return driver.ErrClosed
 	}
-	defer l.work.Done()
+	defer l.calls.End()
 	if invalid != nil {
 		return invalid
 	}
@@ -105,17 +105,6 @@ func (l *Locker) call(ctx context.Context, invalid error, work func(context.Cont
 			return l.explain(ctx, limited, err)
 		}
 	}
-}
-
-// enter begins work, for which Close waits. It returns false after Close.
-func (l *Locker) enter() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isClosed() {
-		return false
-	}
-	l.work.Add(1)
-	return true
 }
 
 func (l *Locker) isClosed() bool { return l.closing.Err() != nil }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -53,9 +52,8 @@ type Locker struct {
 
 	closing context.Context // ends with Close, which interrupts every call
 	cancel  context.CancelFunc
-	mu      sync.Mutex // guards the beginning of work against the end of closing
-	work    sync.WaitGroup
-	done    chan struct{} // closed when all work has ended
+	calls   driverutil.Calls
+	done    chan struct{} // closed when all calls have ended, and the connections
 }
 
 var _ driver.Locker = (*Locker)(nil)
@@ -291,14 +289,12 @@ func (l *Locker) Capabilities() driver.Capabilities {
 
 // Close implements [driver.Locker]. It interrupts running calls, and closes the Locker's connections.
 func (l *Locker) Close(ctx context.Context) error {
-	l.mu.Lock()
-	first := !l.isClosed()
-	l.cancel() // calls that are under way end with an unknown outcome
-	l.mu.Unlock()
+	ended, first := l.calls.Shut()
 	if first {
+		l.cancel() // calls that are under way end with an unknown outcome
 		l.follower.Shut()
 		go func() {
-			l.work.Wait()
+			<-ended
 			l.pool.Close()
 			close(l.done)
 		}()

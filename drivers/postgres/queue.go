@@ -139,16 +139,7 @@ func (l *Locker) newFollower() *follower.Follower {
 			}
 			return 0
 		},
-		Go: func(run func()) bool {
-			if !l.enter() {
-				return false
-			}
-			go func() {
-				defer l.work.Done()
-				run()
-			}()
-			return true
-		},
+		Go: l.calls.Go,
 	}, waitqueue.Settings{})
 }
 
