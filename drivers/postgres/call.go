@@ -39,7 +39,7 @@ const notForLocks = "the table is not one for locks, or of an older version: see
 // denials are codes after which a person must change something. The statement was refused as a whole.
 var denials = map[string]string{
 	codeDenied:      "grant it",
-	codeReadOnly:    "",
+	codeReadOnly:    "connect to the primary, and set default_transaction_read_only to off there",
 	codeNoTable:     "make the table by the driver's schema.sql, or restart the program",
 	codeDiskFull:    "make room on the server",
 	"28000":         "check user, database and pg_hba.conf",
@@ -77,10 +77,15 @@ func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 
 // do runs the statements of one call, as call does, and wraps its error.
 func (l *Locker) do(ctx context.Context, op, name string, invalid error, work func(context.Context, *pgx.Conn) error) error {
-	if err := l.call(ctx, invalid, work); err != nil {
-		return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
+	return opError(op, name, l.call(ctx, invalid, work))
+}
+
+// opError is the error of a call, or nil.
+func opError(op, name string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
 }
 
 // call runs work on a connection with a time limit. It runs it again after an error that is certain to have changed
@@ -148,27 +153,25 @@ const (
 // repeats reports whether to run a call again, and waits before that. The statement has certainly changed nothing.
 func (l *Locker) repeats(ctx context.Context, err error, tries int) bool {
 	var connect *pgconn.ConnectError
+	most := mostReopened
 	switch {
 	case hasCode(err, codeNoStatement, codeDuplicateStatement):
 		// A pooler gives each transaction another connection of the server.
 		if !l.unprepared.Swap(true) {
 			l.pool.Reset()
-		} else if tries > mostReopened+int(l.pool.Config().MaxConns) {
-			return false
+			return true
 		}
-		return true
+		most += int(l.pool.Config().MaxConns)
 	case errors.Is(err, errChanging), hasCode(err, codeSerialization, codeDeadlock, codeUniqueViolation):
 		// Another changed the row between two statements; or the default isolation level is stricter than this driver needs;
 		// or two first grants of a name came within one millisecond, and met in the index of (name, token).
+		most = mostRepeats
 	case hasCode(err, codeNotSupported, codeReadOnly), !errors.As(err, &connect) && pgconn.SafeToRetry(err):
 		// The table was altered; or the server is a standby now; or the connection was dead.
-		if tries >= mostReopened {
-			return false
-		}
 	default:
 		return false
 	}
-	if tries >= mostRepeats {
+	if tries >= most {
 		return false
 	}
 	timer := time.NewTimer(rand.N(min(time.Millisecond<<min(tries, 6), 50*time.Millisecond)))
@@ -202,22 +205,12 @@ func (l *Locker) explain(ctx, limited context.Context, err error) error {
 		return errors.New(textOf(err))
 	case strings.HasPrefix(server.Code, "22") && errors.As(err, &connect):
 		return driver.Denied(&serverError{textOf(err) + "; correct the parameter in the URL or in the variable PGOPTIONS", server})
-	case strings.HasPrefix(server.Code, "22") && denials[server.Code] == "":
+	case denials[server.Code] != "":
+		return driver.Denied(&serverError{textOf(err) + "; " + denials[server.Code], server})
+	case strings.HasPrefix(server.Code, "22"):
 		return driver.Damaged(&serverError{"its row, or one that it meets, has a value that is no lock's: " + server.Error(), server})
 	}
-	advice, denied := denials[server.Code]
-	text := textOf(err)
-	if server.Code == codeReadOnly {
-		advice = "connect to the primary, and set default_transaction_read_only to off there"
-	}
-	if advice != "" {
-		text += "; " + advice
-	}
-	result := &serverError{text, server}
-	if denied {
-		return driver.Denied(result)
-	}
-	return result
+	return &serverError{textOf(err), server}
 }
 
 // serverError is an error of the server with another text.

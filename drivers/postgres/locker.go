@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -12,7 +13,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -95,27 +95,23 @@ func newConfig(opts []Option) (config, error) {
 	if err := driverutil.ApplyOptions(&c, opts); err != nil {
 		return c, err
 	}
-	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
-		return c, err
-	}
-	if c.table.schema != "" {
-		if err := checkIdentifier(paramSchema, c.table.schema); err != nil {
-			return c, err
-		}
-	}
 	switch {
 	case c.timeout < time.Millisecond:
 		return c, driver.Invalid("command timeout", c.timeout.String(), "at least 1ms")
 	case c.logger == nil:
 		return c, driver.Invalid("logger", "nil", "a *slog.Logger")
 	}
-	return c, checkIdentifier(paramTable, c.table.name)
+	err := cmp.Or(driver.ValidateHistory(driver.ParamHistory, c.history), checkIdentifier(paramTable, c.table.name))
+	if c.table.schema != "" {
+		err = cmp.Or(err, checkIdentifier(paramSchema, c.table.schema))
+	}
+	return c, err
 }
 
 // checkIdentifier refuses what the server would cut or refuse, and typos: the table is made if it is missing.
 func checkIdentifier(field, name string) error {
 	const longest = 63
-	if !utf8.ValidString(name) || name == "" || len(name) > longest || strings.Contains(name, "\x00") {
+	if name == "" || len(name) > longest {
 		return driver.Invalid(field, driver.Quote(name), fmt.Sprintf("a name of 1 to %d bytes", longest))
 	}
 	return driver.ValidatePlace(field, name, "")
@@ -183,9 +179,7 @@ func newWith(ctx context.Context, poolConfig *pgxpool.Config, opts []Option) (*L
 	return l.begin(ctx)
 }
 
-func connectError(err error) error {
-	return &driver.OpError{Op: "connect", Backend: backend, Err: err}
-}
+func connectError(err error) error { return opError("connect", "", err) }
 
 // newLocker returns a Locker that has sent nothing.
 func newLocker(poolConfig *pgxpool.Config, config config) (*Locker, error) {
@@ -309,6 +303,6 @@ func (l *Locker) Close(ctx context.Context) error {
 	case <-l.done:
 		return nil
 	case <-time.After(100 * time.Millisecond):
-		return &driver.OpError{Op: "close", Backend: backend, Err: fmt.Errorf("connections are still being closed: %w", ctx.Err())}
+		return opError("close", "", fmt.Errorf("connections are still being closed: %w", ctx.Err()))
 	}
 }

@@ -68,19 +68,20 @@ func (w *wakeups) add(name string, k *lockstate.Lock, now lockstate.Moment) {
 	}
 }
 
-// collect reads names with their queues, and adds the waiters. A queue that is damaged wakes nobody.
-func (w *wakeups) collect(rows pgx.Rows, each func(name string)) error {
+// collect reads names with their queues, adds the waiters, and returns the names. A queue that is damaged wakes nobody.
+func (w *wakeups) collect(rows pgx.Rows) (names map[string]bool, err error) {
+	names = map[string]bool{}
 	var name string
 	var queue []byte
 	var now time.Time
-	_, err := pgx.ForEachRow(rows, []any{&name, &queue, &now}, func() error {
-		each(name)
+	_, err = pgx.ForEachRow(rows, []any{&name, &queue, &now}, func() error {
+		names[name] = true
 		if waiters, err := decodeQueue(queue); err == nil && len(waiters) > 0 {
 			w.add(fromText(name), &lockstate.Lock{Queue: waiters}, moment(now))
 		}
 		return nil
 	})
-	return err
+	return names, err
 }
 
 // wake sends notifications in a transaction of their own: a commit with one takes a lock of the whole database. Waiters

@@ -42,8 +42,8 @@ func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]drive
 		done := map[key]bool{}
 		var k key
 		_, err := pgx.ForEachRow(rows, []any{&k.name, &k.holder}, func() error { done[k] = true; return nil })
-		for i, k := range b.keys {
-			if !done[k] {
+		for i, name := range b.names {
+			if !done[key{name, b.holders[i]}] {
 				b.errs[i] = driver.ErrLost
 			}
 		}
@@ -76,27 +76,25 @@ func (l *Locker) ReleaseBatch(ctx context.Context, leases []driver.Lease) []erro
 // cancelled. Promise 10: such a release is certain before this one reports success.
 func (l *Locker) released(ctx context.Context, c *pgx.Conn, rows pgx.Rows, names []string) error {
 	var calls wakeups
-	found := map[string]bool{}
-	if err := calls.collect(rows, func(name string) { found[name] = true }); err != nil {
+	found, err := calls.collect(rows)
+	if err != nil {
 		return err
 	}
 	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 	if len(missing) > 0 {
 		rows, _ := c.Query(ctx, l.sql.waitingOn, missing)
-		_ = calls.collect(rows, func(string) {}) // the leases hold nothing; waiters poll, too
+		_, _ = calls.collect(rows) // the leases hold nothing; waiters poll, too
 	}
 	l.wake(ctx, c, calls)
-	if len(missing) == 0 {
-		return nil
+	if len(missing) > 0 {
+		_, err = c.Exec(ctx, confirmSQL)
 	}
-	_, err := c.Exec(ctx, confirmSQL)
 	return err
 }
 
 // batch is a part of the leases of a batch, those that are valid.
 type batch struct {
 	part           []int // of the leases
-	keys           []key
 	names, holders []string
 	ttls           []int64
 	errs           []error // to be set
@@ -107,12 +105,6 @@ type batch struct {
 func (l *Locker) batch(ctx context.Context, op string, leases []driver.Lease, check func(driver.Lease) error,
 	work func(context.Context, *pgx.Conn, *batch) error, one func(context.Context, driver.Lease) error) []error {
 	errs := make([]error, len(leases))
-	wrap := func(i int, err error) bool {
-		if err != nil {
-			errs[i] = &driver.OpError{Op: op, Backend: backend, Name: leases[i].Name, Err: err}
-		}
-		return err == nil
-	}
 	var valid []int
 	closed := l.isClosed()
 	for i, lease := range leases {
@@ -120,7 +112,7 @@ func (l *Locker) batch(ctx context.Context, op string, leases []driver.Lease, ch
 		if closed {
 			err = driver.ErrClosed
 		}
-		if wrap(i, err) {
+		if errs[i] = opError(op, lease.Name, err); err == nil {
 			valid = append(valid, i)
 		}
 	}
@@ -130,19 +122,18 @@ func (l *Locker) batch(ctx context.Context, op string, leases []driver.Lease, ch
 			b = &batch{part: part, errs: make([]error, len(part))}
 			for _, i := range part {
 				k := keyOf(leases[i])
-				b.keys, b.names, b.holders = append(b.keys, k), append(b.names, k.name), append(b.holders, k.holder)
-				b.ttls = append(b.ttls, leases[i].TTL.Milliseconds())
+				b.names, b.holders, b.ttls = append(b.names, k.name), append(b.holders, k.holder), append(b.ttls, leases[i].TTL.Milliseconds())
 			}
 			return work(ctx, c, b)
 		})
 		for n, i := range part {
 			switch {
 			case err == nil:
-				wrap(i, b.errs[n])
+				errs[i] = opError(op, leases[i].Name, b.errs[n])
 			case len(part) > 1 && strings.HasPrefix(sqlState(err), "22") && one != nil: // the server could not read a value of a row
 				errs[i] = one(ctx, leases[i])
 			default:
-				wrap(i, err)
+				errs[i] = opError(op, leases[i].Name, err)
 			}
 		}
 	}

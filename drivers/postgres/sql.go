@@ -93,12 +93,27 @@ func statementsFor(table tableName, keep int) *statements {
 	return &statements{
 		table: t,
 
-		acquire:   acquireSQL(t, keep),
-		join:      joinSQL(t),
-		write:     writeSQL(t),
-		leave:     leaveSQL(t),
-		writeData: writeDataSQL(t),
-		remove:    removeSQL(t),
+		acquire: acquireSQL(t, keep),
+		join:    joinSQL(t),
+		// Writes a row if it has not changed since it was read. Its transaction is its version: xmin.
+		// $1 name $2 version, then those of values
+		write: `UPDATE ` + t + ` AS l SET holder = $3::text, owner = $4::text, token = $5::bigint, ttl = $6::bigint,
+				expires = $7::timestamptz, acquired_at = $8::timestamptz, renewed_at = $9::timestamptz, renewals = $10::bigint,
+				broken = $11::boolean, writes = $12::bigint, queue = $13::text::jsonb, emptied = $14::boolean,
+				history = $15::text::jsonb, data = coalesce($16::bytea, l.data)
+			WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND l.xmin = $2::text::xid`,
+		// Ends the positions of a waiter. $1 names $2 waiter
+		leave: `WITH r AS MATERIALIZED (SELECT l.name FROM ` + t + ` AS l WHERE ` + safely(writeWait) + ` AND l.name = ANY($1::text[])
+				AND l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)) ORDER BY l.name FOR NO KEY UPDATE)
+			UPDATE ` + t + ` AS l SET emptied = false, queue = ` + queueWithout(`$2::text`) + ` FROM r WHERE l.name = r.name`,
+		// Writes the data of a lock. $1 name $2 holder $3 data $4 token $5 writes
+		writeData: `UPDATE ` + t + ` AS l SET data = $3::bytea, writes = l.writes + 1 WHERE ` + safely(writeWait) + `
+			AND l.name = $1::text AND l.holder = $2::text AND l.token = $4::bigint AND l.writes = $5::bigint AND l.expires > clock_timestamp()`,
+		// Removes a lock that is free and has no data. Promise 3: the next token comes from the clock and must be greater.
+		// $1 name
+		remove: `DELETE FROM ` + t + ` AS l WHERE l.name = $1::text AND ` + free + ` AND coalesce(length(l.data), 0) = 0
+			AND l.token < ` + millis,
+		// $1 name $2 holder $3 TTL
 		renew: `UPDATE ` + t + ` AS l SET ` + renewed(`$3::bigint`) + ` WHERE ` + safely(writeWait) + `
 			 AND l.name = $1::text AND l.holder = $2::text AND NOT l.broken`,
 		renewBatch: lockedRows(t) + `UPDATE ` + t + ` AS l SET ` + renewed(`r.ttl`) + `
@@ -114,8 +129,7 @@ func statementsFor(table tableName, keep int) *statements {
 			LEFT JOIN ` + t + ` AS l ON l.name = $1::text`,
 		inspectBatch: `SELECT ` + withFacts + ` FROM ` + t + ` AS l WHERE l.name = ANY($1::text[])`,
 		list: `SELECT ` + withFacts + ` FROM ` + t + ` AS l WHERE l.name > $1::text AND l.name >= $2::text AND l.name < $3::text
-			AND starts_with(l.name, $2::text)
-			ORDER BY l.name LIMIT ` + fmt.Sprint(listPage),
+			AND starts_with(l.name, $2::text) ORDER BY l.name LIMIT ` + fmt.Sprint(listPage),
 	}
 }
 
@@ -182,35 +196,6 @@ func joinSQL(t string) string {
 			OR coalesce(jsonb_array_length(l.queue), 0) < ` + fmt.Sprint(driver.MaxWaiters) + `
 			OR ` + strings.Replace(until, "w", "l.queue->0", 1) + ` <= ` + nanos + `)
 		RETURNING ` + withVersion
-}
-
-// writeSQL writes a row if it has not changed since it was read. Its transaction is its version: xmin.
-// $1 name $2 version, then those of values
-func writeSQL(t string) string {
-	return `UPDATE ` + t + ` AS l SET holder = $3::text, owner = $4::text, token = $5::bigint, ttl = $6::bigint, expires = $7::timestamptz,
-		acquired_at = $8::timestamptz, renewed_at = $9::timestamptz, renewals = $10::bigint, broken = $11::boolean, writes = $12::bigint,
-		 queue = $13::text::jsonb, emptied = $14::boolean,
-		history = $15::text::jsonb, data = coalesce($16::bytea, l.data)
-		WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND l.xmin = $2::text::xid`
-}
-
-// writeDataSQL writes the data of a lock. $1 name $2 holder $3 data $4 token $5 writes
-func writeDataSQL(t string) string {
-	return `UPDATE ` + t + ` AS l SET data = $3::bytea, writes = l.writes + 1 WHERE ` + safely(writeWait) + `
-		AND l.name = $1::text AND l.holder = $2::text AND l.token = $4::bigint AND l.writes = $5::bigint AND l.expires > clock_timestamp()`
-}
-
-// leaveSQL ends the positions of a waiter. $1 names $2 waiter
-func leaveSQL(t string) string {
-	return `WITH r AS MATERIALIZED (SELECT l.name FROM ` + t + ` AS l WHERE ` + safely(writeWait) + ` AND l.name = ANY($1::text[])
-			AND l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)) ORDER BY l.name FOR NO KEY UPDATE)
-		UPDATE ` + t + ` AS l SET emptied = false, queue = ` + queueWithout(`$2::text`) + ` FROM r WHERE l.name = r.name`
-}
-
-// removeSQL removes a lock that is free and has no data. Promise 3: the next token comes from the clock and must be greater.
-// $1 name
-func removeSQL(t string) string {
-	return `DELETE FROM ` + t + ` AS l WHERE l.name = $1::text AND ` + free + ` AND coalesce(length(l.data), 0) = 0 AND l.token < ` + millis
 }
 
 // notifySQL wakes waiters. The commit need not be flushed: a notification is lost with the server anyway, and waiters
