@@ -50,7 +50,7 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from str
 	if invalid == nil {
 		free, err := l.grantSlot(ctx)
 		if err != nil {
-			return driver.Lease{}, &driver.OpError{Op: op, Backend: backend, Name: req.Name, Err: err}
+			return driver.Lease{}, opError(op, req.Name, err)
 		}
 		defer free()
 	}
@@ -126,19 +126,14 @@ func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) erro
 			return refusal
 		}
 		// It enters the queue. Many waiters may do so at a time, so the position is not written with the row.
-		r := &row{}
-		err := c.QueryRow(ctx, l.sql.join, req.name, req.waiter, req.QueueFor.Milliseconds(), req.polls).Scan(r.targets()...)
+		entered, err := readLock(ctx, c, l.sql.join, req.name, req.waiter, req.QueueFor.Milliseconds(), req.polls)
 		if errors.Is(err, pgx.ErrNoRows) { // the queue is full, or the row was removed
 			return refusal
 		}
 		if err != nil {
 			return err
 		}
-		read, err := r.read()
-		if err != nil {
-			return err
-		}
-		*k = *read // is decided again: a release in between has woken nobody
+		*k = *entered // is decided again: a release in between has woken nobody
 	}
 }
 
@@ -151,12 +146,12 @@ func (l *Locker) write(ctx context.Context, c *pgx.Conn, name string, k *read) e
 	return err
 }
 
-// read reads a lock with all that is in its row. Without a row its Lock is nil.
-func (l *Locker) read(ctx context.Context, c *pgx.Conn, name string) (*read, error) {
+// readLock reads the row of a lock by a statement. Without a row the Lock is nil.
+func readLock(ctx context.Context, c *pgx.Conn, statement string, args ...any) (*read, error) {
 	r := &row{}
-	err := c.QueryRow(ctx, l.sql.inspect, toText(name)).Scan(r.targets()...)
+	err := c.QueryRow(ctx, statement, args...).Scan(r.targets()...)
 	if err != nil || !r.name.Valid {
-		return &read{now: r.moment()}, err
+		return &read{now: moment(r.now)}, err
 	}
 	return r.read()
 }

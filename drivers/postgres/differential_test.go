@@ -97,7 +97,7 @@ func (d *differential) milliseconds(all ...int) time.Duration {
 // read reads the row, and the clock.
 func (d *differential) read() (*read, lockstate.Moment) {
 	d.Helper()
-	k, err := d.l.read(bounded(d.T), d.c, d.name)
+	k, err := readLock(bounded(d.T), d.c, d.l.sql.inspect, toText(d.name))
 	if err != nil {
 		d.Fatal(err)
 	}

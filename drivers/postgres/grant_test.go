@@ -156,7 +156,7 @@ func TestWriteOfAChangedRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Release()
-	k, err := l.read(ctx, c.Conn(), "job")
+	k, err := readLock(ctx, c.Conn(), l.sql.inspect, "job")
 	if err != nil {
 		t.Fatal(err)
 	}

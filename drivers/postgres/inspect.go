@@ -18,7 +18,7 @@ import (
 func (l *Locker) Inspect(ctx context.Context, name string) (r driver.Record, err error) {
 	err = l.do(ctx, "inspect", name, driver.ValidateName(name, limits), func(ctx context.Context, c *pgx.Conn) error {
 		r = driver.Record{Name: name, State: driver.StateFree}
-		k, err := l.read(ctx, c, name)
+		k, err := readLock(ctx, c, l.sql.inspect, toText(name))
 		if l.noTable(err) {
 			return c.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&r.ReadAt)
 		}
@@ -37,12 +37,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (r driver.Record, err
 
 // noTable reports whether there is no table for a Locker that makes none: all locks are free.
 func (l *Locker) noTable(err error) bool {
-	return (l.config.forReading || l.config.forCheck) && hasCode(err, codeNoTable)
+	return l.config.onlyReads && hasCode(err, codeNoTable)
 }
 
-// result is a record that was read, or why it could not be.
+// result is a record that was read, or the name alone and why it could not be.
 type result struct {
-	name   string
 	record driver.Record
 	err    error
 }
@@ -52,12 +51,10 @@ func (l *Locker) records(ctx context.Context, c *pgx.Conn, waiter, query string,
 	rows, _ := c.Query(ctx, query, args...) // its error is also that of the rows
 	var r row
 	_, err = pgx.ForEachRow(rows, r.targets(), func() error {
-		one := result{name: fromText(r.name.String)}
-		k, err := r.decode()
-		if err != nil {
-			one.err = err
-		} else {
-			one.record = k.RecordFor(one.name, waiter, r.moment())
+		one := result{record: driver.Record{Name: fromText(r.name.String)}}
+		k, err := r.read()
+		if one.err = err; err == nil {
+			one.record = k.RecordFor(one.record.Name, waiter, k.now)
 		}
 		all = append(all, one)
 		return nil
@@ -78,7 +75,7 @@ func (l *Locker) InspectBatch(ctx context.Context, waiter driver.WaiterID, names
 		all, err := l.records(ctx, c, l.place(waiter), l.sql.inspectBatch, b.names)
 		found := map[string]result{}
 		for _, r := range all {
-			found[r.name] = r
+			found[r.record.Name] = r
 		}
 		for n, i := range b.part {
 			r, there := found[names[i]]
@@ -114,14 +111,9 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 				return
 			}
 			for _, r := range page {
-				if r.err != nil {
-					r.record = driver.Record{Name: r.name}
-					r.err = &driver.OpError{Op: "list", Backend: backend, Name: r.name, Err: r.err}
-				}
-				if !yield(r.record, r.err) {
+				if after = r.record.Name; !yield(r.record, opError("list", after, r.err)) {
 					return
 				}
-				after = r.name
 			}
 			more = len(page) == listPage
 		}
@@ -147,7 +139,7 @@ func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakT
 func (l *Locker) breakLock(ctx context.Context, name string, target driver.BreakTarget,
 	apply func(*lockstate.Lock, lockstate.Moment) bool) error {
 	return l.do(ctx, "break", name, driver.ValidateBreak(name, target, limits), func(ctx context.Context, c *pgx.Conn) error {
-		k, err := l.read(ctx, c, name)
+		k, err := readLock(ctx, c, l.sql.inspect, toText(name))
 		if err != nil || k.Lock == nil {
 			return err
 		}
@@ -175,7 +167,7 @@ func (l *Locker) breakLock(ctx context.Context, name string, target driver.Break
 // ReadData implements [driver.DataStore].
 func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
 	err = l.do(ctx, "read data", name, driver.ValidateName(name, limits), func(ctx context.Context, c *pgx.Conn) error {
-		k, err := l.read(ctx, c, name)
+		k, err := readLock(ctx, c, l.sql.inspect, toText(name))
 		if err != nil || k.Lock == nil {
 			return err
 		}
@@ -196,7 +188,7 @@ func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte,
 		if err != nil || tag.RowsAffected() > 0 {
 			return err
 		}
-		switch k, err := l.read(ctx, c, lease.Name); {
+		switch k, err := readLock(ctx, c, l.sql.inspect, key.name); {
 		case err != nil:
 			return err
 		case k.Lock == nil:

@@ -66,8 +66,7 @@ type config struct {
 	listen  *pgx.ConnConfig // of the connection that listens; nil for that of the pool
 	sent    func()          // called for each request to the server; may be nil
 
-	forReading bool // the Locker only reads ([driver.OpenForReading])
-	forCheck   bool // it is for examining the server ([driver.OpenForCheck])
+	onlyReads bool // makes no table, and needs none ([driver.OpenForReading], [driver.OpenForCheck])
 }
 
 // Option configures a Locker.

@@ -19,11 +19,11 @@ func init() {
 		Open: func(ctx context.Context, rawURL string) (driver.Locker, error) {
 			return driverutil.Opened(Open(ctx, rawURL))
 		},
-		OpenForReading: func(ctx context.Context, rawURL string) (driver.Locker, error) { // makes no table
-			return driverutil.Opened(Open(ctx, rawURL, func(c *config) { c.forReading = true }))
+		OpenForReading: func(ctx context.Context, rawURL string) (driver.Locker, error) {
+			return driverutil.Opened(Open(ctx, rawURL, onlyReads))
 		},
 		OpenForCheck: func(_ context.Context, rawURL string) (driver.Locker, error) { // whatever is wrong is for the Checker to report
-			return driverutil.Opened(connect(rawURL, []Option{func(c *config) { c.forCheck = true }}))
+			return driverutil.Opened(connect(rawURL, []Option{onlyReads}))
 		},
 		OpenCounted: func(ctx context.Context, rawURL string, sent func()) (driver.Locker, error) {
 			return driverutil.Opened(Open(ctx, rawURL, WithLogger(slog.New(slog.DiscardHandler)), func(c *config) { c.sent = sent }))
@@ -37,6 +37,8 @@ func init() {
 		TestURL: "$HOLDFAST_TEST_POSTGRES_URL",
 	})
 }
+
+func onlyReads(c *config) { c.onlyReads = true }
 
 // readsPassword reports whether a password is not in the URL.
 func readsPassword(rawURL string) bool {

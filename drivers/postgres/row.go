@@ -40,32 +40,26 @@ func (r *row) targets(before ...any) []any {
 		&r.broken, &r.writes, &r.queue, &r.emptied, &r.now, &r.version, &r.history, &r.data)
 }
 
-// moment is the server's clock when it answered.
-func (r *row) moment() lockstate.Moment { return moment(r.now) }
-
+// moment is a time of the server's clock.
 func moment(now time.Time) lockstate.Moment {
 	return lockstate.Moment{Elapsed: time.Duration(now.UnixNano()), Wall: now}
 }
 
 // tenure is a past holder in the column history.
 type tenure struct {
-	Owner string     `json:"owner"`
-	Token uint64     `json:"token"`
-	From  time.Time  `json:"from"`
-	Until *time.Time `json:"until"`
-	End   string     `json:"end"`
+	Owner string    `json:"owner"`
+	Token uint64    `json:"token"`
+	From  time.Time `json:"from,omitzero"` // or null, as is Until, if it is unknown
+	Until time.Time `json:"until,omitzero"`
+	End   string    `json:"end"`
 }
 
-func (r *row) read() (*read, error) {
-	k, err := r.decode()
-	return &read{k, string(r.version), r.moment()}, err
-}
-
-// decode returns the lock. A row that is damaged, or was written by another program, is an error that names the column
+// read returns the lock. A row that is damaged, or was written by another program, is an error that names the column
 // and never counts as free.
-func (r *row) decode() (*lockstate.Lock, error) {
-	bad := func(column, problem string) (*lockstate.Lock, error) {
-		return nil, driver.Damaged(fmt.Errorf("the column %s of its row %s; correct or delete the row", column, problem))
+func (r *row) read() (*read, error) {
+	now := moment(r.now)
+	bad := func(column, problem string) (*read, error) {
+		return &read{now: now}, driver.Damaged(fmt.Errorf("the column %s of its row %s; correct or delete the row", column, problem))
 	}
 	finite := func(t pgtype.Timestamptz) bool {
 		return t.Valid && t.InfinityModifier == pgtype.Finite && t.Time.Year() > 1970 && t.Time.Year() < 2200 // those that have a UnixNano
@@ -99,13 +93,9 @@ func (r *row) decode() (*lockstate.Lock, error) {
 		return bad("history", "is not a list of past holders")
 	}
 	for _, p := range past {
-		t := driver.Tenure{Owner: fromText(p.Owner), Token: p.Token, From: p.From, End: endOf(p.End)}
-		if p.Until != nil {
-			t.Until = *p.Until
-		}
-		k.History = append(k.History, t)
+		k.History = append(k.History, driver.Tenure{Owner: fromText(p.Owner), Token: p.Token, From: p.From, Until: p.Until, End: endOf(p.End)})
 	}
-	return k, nil
+	return &read{k, string(r.version), now}, nil
 }
 
 // decodeQueue returns the waiters of a column queue.
@@ -143,10 +133,7 @@ func values(k *lockstate.Lock, keep int) []any {
 	}
 	past := make([]tenure, len(k.History))
 	for i, t := range k.History {
-		past[i] = tenure{Owner: toText(t.Owner), Token: t.Token, From: t.From, End: t.End.String()}
-		if !t.Until.IsZero() {
-			past[i].Until = &t.Until
-		}
+		past[i] = tenure{Owner: toText(t.Owner), Token: t.Token, From: t.From, Until: t.Until, End: t.End.String()}
 	}
 	return []any{k.Holder, toText(k.Owner), int64(k.Token), k.TTL.Milliseconds(), time.Unix(0, int64(k.Expires)), k.AcquiredAt, k.RenewedAt,
 		int64(k.Renewals), k.Broken, int64(k.Writes), queue, k.Emptied, mustJSON(past), k.Data}

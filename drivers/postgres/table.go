@@ -92,7 +92,7 @@ func (l *Locker) prepare(ctx context.Context, c *pgx.Conn) error {
 			// Promise 1: whatever the search path of a connection is, this is the table.
 			l.sql = statementsFor(tableName{f.schema, l.config.table.name}, l.config.history)
 			return nil
-		case l.config.forReading:
+		case l.config.onlyReads:
 			return nil
 		case f.recovering:
 			return driver.Denied(errStandby)
@@ -118,7 +118,7 @@ func (l *Locker) checkTable(ctx context.Context, c *pgx.Conn, oid uint32) error 
 	case s.problem != "":
 		return driver.Damaged(fmt.Errorf("the table %s is not one for locks: %s; see schema.sql of the driver, "+
 			"or name another table in the URL parameter %s", l.config.table.quoted(), s.problem, paramTable))
-	case s.missing != "" && !l.config.forReading:
+	case s.missing != "" && !l.config.onlyReads:
 		return driver.Denied(fmt.Errorf("the user lacks a right: GRANT %s ON %s", s.missing, l.config.table.quoted()))
 	}
 	l.survives = l.survives && !s.unlogged
