@@ -3,18 +3,17 @@ package mongo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // URL parameters of this driver.
@@ -133,48 +132,37 @@ func parseURL(rawURL string) (*target, error) {
 	return t, nil
 }
 
-// takeParams reads this driver's parameters and returns the others unchanged.
+// parseParams reads this driver's parameters and returns the others unchanged.
 func (t *target) parseParams(query string) (rest string, err error) {
-	var kept []string
-	for pair := range strings.SplitSeq(query, "&") {
-		key, escaped, _ := strings.Cut(pair, "=")
-		if !slices.Contains(params, key) {
-			if pair != "" {
-				kept = append(kept, pair)
-			}
-			continue
-		}
-		value, err := url.QueryUnescape(escaped)
-		if err != nil || value == "" || strings.ContainsRune(value, 0) {
-			return "", driver.Invalid("URL parameter "+key, "without a valid value", "percent-encoded and not empty")
-		}
-		if key == paramCollection {
-			t.collection = value
-			continue
-		}
-		if key == driver.ParamHistory {
-			n, err := driver.HistoryParam(url.Values{key: {value}})
+	taken, rest, err := driverutil.TakeParams(query, params)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range taken {
+		switch p.Name {
+		case paramCollection:
+			t.collection = p.Value
+		case paramWake:
+			t.options = append(t.options, WithWake(Wake(p.Value)))
+		case driver.ParamHistory:
+			n, err := p.History()
 			if err != nil {
 				return "", err
 			}
 			t.options = append(t.options, WithHistory(n))
-			continue
-		}
-		if key == paramWake {
-			t.options = append(t.options, WithWake(Wake(value)))
-			continue
-		}
-		d, err := time.ParseDuration(value)
-		if err != nil {
-			return "", driver.Invalid("URL parameter "+key, fmt.Sprintf("%.40q", value), "a duration such as 10s or 24h")
-		}
-		if key == paramRetention {
-			t.options = append(t.options, WithRetention(d))
-		} else {
-			t.options = append(t.options, WithCommandTimeout(d))
+		default:
+			d, err := p.Duration()
+			if err != nil {
+				return "", err
+			}
+			if p.Name == paramRetention {
+				t.options = append(t.options, WithRetention(d))
+			} else {
+				t.options = append(t.options, WithCommandTimeout(d))
+			}
 		}
 	}
-	return strings.Join(kept, "&"), nil
+	return rest, nil
 }
 
 // notInGo are connection options of MongoDB that its driver for Go does not have, with what replaces them.

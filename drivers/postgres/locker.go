@@ -165,13 +165,9 @@ func NewDB(ctx context.Context, db *sql.DB, opts ...Option) (*Locker, error) {
 }
 
 func newWith(ctx context.Context, poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
-	config, err := newConfig(opts)
-	if err != nil {
-		return nil, connectError(err)
-	}
 	poolConfig.MaxConns = min(poolConfig.MaxConns, maxConnections)
 	poolConfig.MinConns = 0
-	l, err := newLocker(poolConfig, config)
+	l, err := newLocker(poolConfig, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +177,11 @@ func newWith(ctx context.Context, poolConfig *pgxpool.Config, opts []Option) (*L
 func connectError(err error) error { return opError("connect", "", err) }
 
 // newLocker returns a Locker that has sent nothing.
-func newLocker(poolConfig *pgxpool.Config, config config) (*Locker, error) {
+func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
+	config, err := newConfig(opts)
+	if err != nil {
+		return nil, connectError(err)
+	}
 	l := &Locker{config: config, sql: statementsFor(config.table, config.history), id: rand.Text(), done: make(chan struct{})}
 	dial := poolConfig.ConnConfig
 	if err := driver.ValidatePlace("database", dial.Database, ""); err != nil { // of the URL, or of PGDATABASE

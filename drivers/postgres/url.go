@@ -3,18 +3,17 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // URL parameters of this driver.
@@ -56,15 +55,11 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 	if err != nil {
 		return nil, connectError(err)
 	}
-	config, err := newConfig(append(slices.Clone(opts), own...))
-	if err != nil {
-		return nil, connectError(err)
-	}
 	poolConfig, err := pgxpool.ParseConfig(rest)
 	if err != nil {
 		return nil, connectError(malformed(rest))
 	}
-	return newLocker(poolConfig, config)
+	return newLocker(poolConfig, append(slices.Clone(opts), own...))
 }
 
 // takeParams takes this driver's parameters from a URL. rest is for pgx.
@@ -75,60 +70,48 @@ func takeParams(rawURL string) (rest string, own []Option, err error) {
 			return "", nil, err
 		}
 	}
-	scheme, address, _ := strings.Cut(base, ":")
-	base = strings.ToLower(scheme) + ":" + address
-	if !hasScheme(base) {
+	scheme, address, _ := strings.Cut(base, "://")
+	scheme = strings.ToLower(scheme)
+	if scheme != "postgres" && scheme != "postgresql" {
 		return "", nil, malformedURL("// is missing")
 	}
-	// Otherwise pgx would take a part of the password for a host, and look it up, or for a parameter.
-	if strings.Count(base, "@") > 1 || strings.Contains(query, "@") {
-		return "", nil, malformedURL("user, password and parameters must be percent-encoded (%40 for @, %2F for /, %3F for ?)")
+	authority, path, _ := strings.Cut(address, "/")
+	// Otherwise pgx would take a part of the password for a host, and look it up, or for a parameter, or for the database.
+	if strings.Count(authority, "@") > 1 || strings.Contains(path+query, "@") {
+		return "", nil, malformedURL("user, password, database and parameters must be percent-encoded (%40 for @, %2F for /, %3F for ?)")
 	}
-	_, address, _ = strings.Cut(base, "//")
-	if _, path, _ := strings.Cut(address, "/"); strings.Contains(path, "@") { // user:1/x@host/app
-		return "", nil, malformedURL("user and password must be percent-encoded (%2F for /), and the name of the database (%40 for @)")
-	}
-	if err := checkPorts(base); err != nil {
+	if err := checkPorts(authority); err != nil {
 		return "", nil, err
 	}
 	if strings.Contains(rawURL, "#") { // pgx would leave out what follows it
 		return "", nil, malformedURL("# must be percent-encoded (%23)")
 	}
-	var kept []string
-	for pair := range strings.SplitSeq(query, "&") {
-		if pair == "" {
-			continue
-		}
-		key, escaped, _ := strings.Cut(pair, "=")
-		if !slices.Contains(params, key) {
-			if !slices.Contains(theirParams, key) {
-				return "", nil, driver.Invalid("URL parameter", driver.QuoteName(key),
-					"one of "+strings.Join(params, ", ")+", or a connection parameter of PostgreSQL; "+
-						"others of the server are set by options=-c%20NAME=VALUE")
-			}
-			kept = append(kept, pair)
-			continue
-		}
-		value, err := url.QueryUnescape(escaped)
-		if err != nil || value == "" {
-			return "", nil, driver.Invalid("URL parameter "+key, "without a valid value", "percent-encoded and not empty")
-		}
-		option, err := parameter(key, value)
+	taken, others, err := driverutil.TakeParams(query, params)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, p := range taken {
+		option, err := parameter(p)
 		if err != nil {
 			return "", nil, err
 		}
 		own = append(own, option)
 	}
-	if rest = base; len(kept) > 0 {
-		rest += "?" + strings.Join(kept, "&")
+	if rest = scheme + "://" + address; others == "" {
+		return rest, own, nil
 	}
-	return rest, own, nil
+	for pair := range strings.SplitSeq(others, "&") {
+		if key, _, _ := strings.Cut(pair, "="); !slices.Contains(theirParams, key) {
+			return "", nil, driver.Invalid("URL parameter", driver.QuoteName(key),
+				"one of "+strings.Join(params, ", ")+", or a connection parameter of PostgreSQL; "+
+					"others of the server are set by options=-c%20NAME=VALUE")
+		}
+	}
+	return rest + "?" + others, own, nil
 }
 
 // checkPorts refuses user:1,password/app, which newer versions of pgx take for two hosts: they would look the password up.
-func checkPorts(base string) error {
-	_, authority, _ := strings.Cut(base, "//")
-	authority, _, _ = strings.Cut(authority, "/")
+func checkPorts(authority string) error {
 	hosts := strings.Split(authority[strings.LastIndexByte(authority, '@')+1:], ",")
 	ports := slices.DeleteFunc(slices.Clone(hosts), func(host string) bool {
 		return !strings.Contains(host[strings.LastIndexByte(host, ']')+1:], ":")
@@ -141,40 +124,37 @@ func checkPorts(base string) error {
 }
 
 // parameter reads one parameter of this driver.
-func parameter(key, value string) (Option, error) {
-	switch key {
+func parameter(p driverutil.Param) (Option, error) {
+	field := "URL parameter " + p.Name
+	switch p.Name {
 	case paramTable:
-		return func(c *config) { c.table.name = value }, checkIdentifier("URL parameter "+key, value)
+		return func(c *config) { c.table.name = p.Value }, checkIdentifier(field, p.Value)
 	case paramSchema:
-		return func(c *config) { c.table.schema = value }, checkIdentifier("URL parameter "+key, value)
+		return func(c *config) { c.table.schema = p.Value }, checkIdentifier(field, p.Value)
 	case driver.ParamHistory:
-		n, err := driver.HistoryParam(url.Values{key: {value}})
+		n, err := p.History()
 		return WithHistory(n), err
 	case paramListen:
-		invalid := driver.Invalid("URL parameter "+key, "without a valid value",
-			"a percent-encoded URL such as postgres%3A%2F%2FUSER%40HOST%2FDATABASE, without parameters of this driver")
-		rest, own, err := takeParams(value)
-		if err != nil || len(own) > 0 {
-			return nil, invalid
-		}
-		listen, err := pgx.ParseConfig(rest)
-		if err != nil {
-			return nil, invalid
-		}
-		configure(listen)
-		return func(c *config) { c.listen = listen }, nil
+		listen, err := listenConfig(p.Value)
+		return func(c *config) { c.listen = listen }, err
+	default:
+		d, err := p.Duration()
+		return WithCommandTimeout(d), err
 	}
-	d, err := time.ParseDuration(value)
-	if err != nil {
-		return nil, driver.Invalid("URL parameter "+key, fmt.Sprintf("%.40q", value), "a duration such as 10s")
-	}
-	return WithCommandTimeout(d), nil
 }
 
-func hasScheme(rawURL string) bool {
-	return strings.HasPrefix(rawURL, "postgres://") || strings.HasPrefix(rawURL, "postgresql://")
+// listenConfig reads the URL for the connection that listens.
+func listenConfig(rawURL string) (*pgx.ConnConfig, error) {
+	rest, own, err := takeParams(rawURL)
+	if err == nil && len(own) == 0 {
+		if listen, err := pgx.ParseConfig(rest); err == nil {
+			configure(listen)
+			return listen, nil
+		}
+	}
+	return nil, driver.Invalid("URL parameter "+paramListen, "without a valid value",
+		"a percent-encoded URL such as postgres%3A%2F%2FUSER%40HOST%2FDATABASE, without parameters of this driver")
 }
-
 func malformedURL(reason string) error {
 	return driver.Invalid("URL", "with scheme postgres", "of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS: "+reason)
 }
