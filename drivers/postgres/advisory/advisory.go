@@ -86,14 +86,16 @@ func (l *Lock) take(proof string) *session {
 
 // Acquire implements [migrating.Old].
 func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
-	if l.session(claim.Proof) != nil {
-		if err := l.Renew(ctx, claim); !errors.Is(err, driver.ErrLost) {
-			return err
-		}
+	if err := l.Renew(ctx, claim); !errors.Is(err, driver.ErrLost) { // it is a repeat
+		return err
 	}
 	conn, err := pgx.ConnectConfig(ctx, l.dial)
 	if err != nil {
-		return errors.New("cannot connect: " + strings.ReplaceAll(causeOf(err).Error(), "\n", "; "))
+		var connect *pgconn.ConnectError
+		if errors.As(err, &connect) { // without what pgx puts before the cause: user and database
+			err = errors.Unwrap(connect)
+		}
+		return errors.New("cannot connect: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	var pid uint32
 	var granted, standby bool
@@ -186,13 +188,4 @@ func explain(err error) error {
 		return driver.Denied(fmt.Errorf("the key of the advisory lock: %s", server.Error()))
 	}
 	return errors.New(err.Error())
-}
-
-// causeOf leaves out user and database, which pgx puts before the cause.
-func causeOf(err error) error {
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) && errors.Unwrap(connect) != nil {
-		return errors.Unwrap(connect)
-	}
-	return err
 }
