@@ -124,12 +124,17 @@ func TestCheckFindsStandbys(t *testing.T) {
 	wantFinding(t, examine(t, at), subjectStandbys, driver.LevelUnchecked, "pg_monitor")
 	remoteWrite := with(at, "options=-c%20synchronous_commit%3Dremote_write")
 	wantFinding(t, examine(t, remoteWrite), subjectDurability, driver.LevelDoubtful, "remote_write")
-	server.Set(t, "synchronous_standby_names", "nobody")
-	postgrestest.WaitFor(t, "the setting is in effect", func() bool {
-		return scan[string](t, client(t, server.AdminURL("")), `SHOW synchronous_standby_names`) == "nobody"
-	})
+	set := func(name, value string) {
+		server.Set(t, name, value)
+		postgrestest.WaitFor(t, "the setting is in effect", func() bool {
+			return scan[string](t, client(t, server.AdminURL("")), `SHOW `+name) == value
+		})
+	}
+	set("synchronous_standby_names", "nobody")
 	// Its own notification does not wait for the standby.
 	wantFinding(t, examine(t, admin), subjectStandbys, driver.LevelWrong, "no such standby is connected")
+	set("fsync", "off")
+	wantFinding(t, examine(t, admin), subjectDurability, driver.LevelWrong, "fsync is off", subjectStandbys)
 }
 
 // A standby that receives what the primary writes and does not replay it falls behind.
