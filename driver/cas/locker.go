@@ -23,10 +23,7 @@ type Locker struct {
 	clock     storeClock
 	probed    atomic.Bool
 
-	closing context.Context // ends when Close gives up waiting
-	abort   context.CancelFunc
-
-	calls   driverutil.Calls
+	calls   *driverutil.Calls // Close interrupts them when it gives up waiting
 	mu      sync.Mutex
 	waiting map[string]*waiting
 	// renewals has the names of which a reader is renewed now, and the renewals of others that wait for that.
@@ -56,11 +53,10 @@ func Open(ctx context.Context, store Store, config Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Locker{store: store, config: config, now: time.Now, began: time.Now(), waiting: map[string]*waiting{}}
-	l.closing, l.abort = context.WithCancel(context.Background())
+	l := &Locker{store: store, config: config, now: time.Now, began: time.Now(), waiting: map[string]*waiting{}, calls: driverutil.NewCalls()}
 	if config.ProbeRounds > 0 {
 		if err := l.call(ctx, "probe", "", nil, l.probe); err != nil {
-			l.abort()
+			l.calls.Interrupt()
 			return nil, err
 		}
 		l.probed.Store(true)
@@ -94,28 +90,11 @@ func (l *Locker) elapsed() time.Duration { return l.now().Sub(l.began) }
 // call checks what all methods check, runs work with a time limit, and wraps its error. invalid is the result
 // of checking the arguments.
 func (l *Locker) call(ctx context.Context, op, name string, invalid error, work func(context.Context) error) error {
-	err := l.checkedCall(ctx, invalid, work)
+	err := l.calls.Run(ctx, 3*l.config.CallLimit, invalid, work)
 	if err == nil {
 		return nil
 	}
 	return &driver.OpError{Op: op, Backend: l.config.Info.Backend, Name: name, Err: err}
-}
-
-func (l *Locker) checkedCall(ctx context.Context, invalid error, work func(context.Context) error) error {
-	if !l.calls.Begin() {
-		return driver.ErrClosed
-	}
-	defer l.calls.End()
-	if invalid != nil {
-		return invalid
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*l.config.CallLimit)
-	defer cancel()
-	defer context.AfterFunc(l.closing, cancel)()
-	return work(ctx)
 }
 
 // Close waits for the calls under way. Then it frees the store; see [Config.Close].
@@ -130,14 +109,14 @@ func (l *Locker) Close(ctx context.Context) error {
 	case <-idle: // the calls have time limits
 	case <-ctx.Done():
 		err = errors.New("calls are still under way")
-		l.abort()
+		l.calls.Interrupt()
 		select { // those that only waited end at once
 		case <-idle:
 			err = nil
 		case <-time.After(closeWait):
 		}
 	}
-	l.abort()
+	l.calls.Interrupt()
 	if l.config.Close != nil {
 		err = errors.Join(err, plain(l.config.Close(ctx)))
 	}

@@ -53,7 +53,7 @@ func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wake
 	if w == nil {
 		w = &waiting{watches: map[*watch]struct{}{}, seen: map[driver.WaiterID]bool{}}
 		var ctx context.Context
-		ctx, w.stop = context.WithCancel(l.closing)
+		ctx, w.stop = context.WithCancel(l.calls.Context())
 		if !l.calls.Go(func() { l.follow(ctx, name, w) }) {
 			l.mu.Unlock()
 			w.stop()

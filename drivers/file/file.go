@@ -251,10 +251,7 @@ type Locker struct {
 	acquires acquires
 	watcher  *watcher
 
-	closing context.Context // ends at Close; it ends a prune and the watch of the folder
-	stop    context.CancelFunc
-
-	calls     driverutil.Calls // also prunes and the watch of the folder
+	calls     *driverutil.Calls // also prunes and the watch of the folder, which Close interrupts
 	mu        sync.Mutex
 	nextPrune time.Time
 	pruning   bool
@@ -309,8 +306,7 @@ func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, driver.Errorf("holdfast: file: %w", err)
 	}
-	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c}
-	l.closing, l.stop = context.WithCancel(context.Background())
+	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c, calls: driverutil.NewCalls()}
 	l.watcher = newWatcher(l, c.logger)
 	return l, nil
 }
@@ -333,7 +329,7 @@ func (l *Locker) Capabilities() driver.Capabilities {
 // ended. It waits for a few seconds, or until ctx ends.
 func (l *Locker) Close(ctx context.Context) error {
 	idle, first := l.calls.Shut()
-	l.stop()
+	l.calls.Interrupt()
 	if !first || l.calls.Running() == 0 {
 		return nil
 	}

@@ -48,7 +48,7 @@ func (l *Locker) pruneSoon() {
 		if info, err := os.Lstat(filepath.Join(l.dir, prunedFile)); err == nil && age(info) < pruneEvery {
 			return
 		}
-		_, _ = l.prune(l.closing)
+		_, _ = l.prune(l.calls.Context())
 	})
 }
 

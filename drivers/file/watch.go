@@ -44,7 +44,7 @@ func newWatcher(l *Locker, logger *slog.Logger) *watcher {
 
 func newWatcherWith(l *Locker, logger *slog.Logger, linger time.Duration) *watcher {
 	w := &watcher{locker: l, logger: logger, open: openWatch, limit: maxWatchedFiles, check: linger, head: make([]byte, headSize)}
-	w.Follower = follower.New(l.closing, follower.Source{
+	w.Follower = follower.New(l.calls.Context(), follower.Source{
 		Open:   func(context.Context) (follower.Events, error) { return w.openFolder() },
 		Opened: w.report,
 		Go:     l.calls.Go,
@@ -143,7 +143,7 @@ var holderLine = []byte("\n  \"holder\": \"")
 // lease that has expired needs no wake-up, and any other file that is no record with a holder
 // leads to a request, which returns the error to its caller.
 func (w *watcher) mayBeFree(base string) bool {
-	f, err := w.locker.disk.open(w.locker.closing, filepath.Join(w.locker.dir, base+".json"), os.O_RDONLY)
+	f, err := w.locker.disk.open(w.locker.calls.Context(), filepath.Join(w.locker.dir, base+".json"), os.O_RDONLY)
 	if err != nil {
 		return true
 	}
@@ -159,7 +159,7 @@ func (w *watcher) report(err error) {
 		w.warned = false
 		w.logger.Info("holdfast: the folder is watched again", "folder", w.locker.dir)
 	case errors.Is(err, fs.ErrNotExist) && w.locker.absent.Load(): // it is not gone: nobody has made it yet
-	case err != nil && !w.warned && w.locker.closing.Err() == nil:
+	case err != nil && !w.warned && w.locker.calls.Context().Err() == nil:
 		w.warned = true
 		w.logger.Warn("holdfast: the folder cannot be watched, waiters poll for released locks", "folder", w.locker.dir, "error",
 			explainWatch(err))

@@ -91,28 +91,15 @@ func opError(op, name string, err error) error {
 // call runs work on a connection with a time limit. It runs it again after an error that is certain to have changed
 // nothing and that a repetition may mend.
 func (l *Locker) call(ctx context.Context, invalid error, work func(context.Context, *pgx.Conn) error) error {
-	if !l.calls.Begin() {
-		return driver.ErrClosed
-	}
-	defer l.calls.End()
-	if invalid != nil {
-		return invalid
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
-	defer cancel()
-	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
-	for tries := 0; ; tries++ {
-		err := l.once(limited, work)
-		if err == nil || !l.repeats(limited, err, tries) {
-			return l.explain(ctx, limited, err)
+	return l.calls.Run(ctx, l.config.timeout, invalid, func(limited context.Context) error {
+		for tries := 0; ; tries++ {
+			err := l.once(limited, work)
+			if err == nil || !l.repeats(limited, err, tries) {
+				return l.explain(ctx, limited, err)
+			}
 		}
-	}
+	})
 }
-
-func (l *Locker) isClosed() bool { return l.closing.Err() != nil }
 
 // grantSlot waits until an acquire may use a connection, and returns what ends that. An acquire can wait for a row that a
 // guarded transaction locks. So acquires leave a connection to renewals and releases, if there is more than one.
@@ -122,7 +109,7 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 	select {
 	case l.grants <- struct{}{}:
 		return func() { <-l.grants }, nil
-	case <-l.closing.Done():
+	case <-l.calls.Context().Done():
 		return nil, driver.ErrClosed
 	case <-limited.Done():
 		return nil, l.explain(ctx, limited, limited.Err())
@@ -195,7 +182,7 @@ func (l *Locker) explain(ctx, limited context.Context, err error) error {
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w (%s)", ctx.Err(), textOf(err))
-	case l.closing.Err() != nil:
+	case l.calls.Context().Err() != nil:
 		return fmt.Errorf("interrupted by Close: %s", textOf(err))
 	case limited.Err() != nil:
 		return fmt.Errorf("no answer within %v: %w (%s)", l.config.timeout, context.DeadlineExceeded, textOf(err))

@@ -38,7 +38,7 @@ type checkup struct {
 // Check implements [driver.Checker]. It reads, and sends a notification to itself.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	c := &checkup{l: l, report: report}
-	return driverutil.CheckSteps(ctx, backend, l.isClosed,
+	return driverutil.CheckSteps(ctx, backend, l.calls.Closed,
 		c.server, c.primary, c.durability, c.standbys, c.examineTable, c.clock, c.waking)
 }
 

@@ -50,10 +50,8 @@ type Locker struct {
 	follower   *follower.Follower
 	warned     atomic.Bool // that nothing wakes waiters
 
-	closing context.Context // ends with Close, which interrupts every call
-	cancel  context.CancelFunc
-	calls   driverutil.Calls
-	done    chan struct{} // closed when all calls have ended, and the connections
+	calls *driverutil.Calls // Close interrupts them
+	done  chan struct{}     // closed when they have ended, and the connections
 }
 
 var _ driver.Locker = (*Locker)(nil)
@@ -182,7 +180,8 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 	if err != nil {
 		return nil, connectError(err)
 	}
-	l := &Locker{config: config, sql: statementsFor(config.table, config.history), id: rand.Text(), done: make(chan struct{})}
+	l := &Locker{config: config, sql: statementsFor(config.table, config.history), id: rand.Text(),
+		calls: driverutil.NewCalls(), done: make(chan struct{})}
 	dial := poolConfig.ConnConfig
 	if err := driver.ValidatePlace("database", dial.Database, ""); err != nil { // of the URL, or of PGDATABASE
 		return nil, connectError(err)
@@ -212,10 +211,9 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 		}
 		return nil
 	}
-	l.closing, l.cancel = context.WithCancel(context.Background())
-	pool, err := pgxpool.NewWithConfig(l.closing, poolConfig)
+	pool, err := pgxpool.NewWithConfig(l.calls.Context(), poolConfig)
 	if err != nil {
-		l.cancel()
+		l.calls.Interrupt()
 		return nil, connectError(errors.New(textOf(err)))
 	}
 	l.pool = pool
@@ -284,7 +282,7 @@ func (l *Locker) Capabilities() driver.Capabilities {
 func (l *Locker) Close(ctx context.Context) error {
 	ended, first := l.calls.Shut()
 	if first {
-		l.cancel() // calls that are under way end with an unknown outcome
+		l.calls.Interrupt() // calls that are under way end with an unknown outcome
 		l.follower.Shut()
 		go func() {
 			<-ended

@@ -127,7 +127,7 @@ var errUndelivered = errors.New("notifications are not delivered: a pooler in tr
 	"(see the URL parameter " + paramListen + ")")
 
 func (l *Locker) newFollower() *follower.Follower {
-	return follower.New(l.closing, follower.Source{
+	return follower.New(l.calls.Context(), follower.Source{
 		Open: func(ctx context.Context) (follower.Events, error) {
 			ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
 			defer cancel()

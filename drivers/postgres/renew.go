@@ -106,7 +106,7 @@ func (l *Locker) batch(ctx context.Context, op string, leases []driver.Lease, ch
 	work func(context.Context, *pgx.Conn, *batch) error, one func(context.Context, driver.Lease) error) []error {
 	errs := make([]error, len(leases))
 	var valid []int
-	closed := l.isClosed()
+	closed := l.calls.Closed()
 	for i, lease := range leases {
 		err := check(lease)
 		if closed {
