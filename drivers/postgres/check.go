@@ -269,9 +269,7 @@ func (c *checkup) clock(ctx context.Context) bool {
 
 // waking examines whether notifications reach this process.
 func (c *checkup) waking(ctx context.Context) bool {
-	listening, cancel := context.WithTimeout(ctx, c.l.config.timeout)
-	defer cancel()
-	events, err := c.l.listen(listening)
+	events, err := c.l.listen(ctx)
 	switch {
 	case err == nil:
 		events.Close()

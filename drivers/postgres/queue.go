@@ -49,7 +49,6 @@ type payload struct {
 	Name   string          `json:"name,omitempty"`
 	Waiter driver.WaiterID `json:"waiter,omitempty"`
 	Turn   int64           `json:"turnMilliseconds,omitempty"`
-	Probe  string          `json:"probe,omitempty"`
 }
 
 // wakeups are notifications to send.
@@ -128,11 +127,7 @@ var errUndelivered = errors.New("notifications are not delivered: a pooler in tr
 
 func (l *Locker) newFollower() *follower.Follower {
 	return follower.New(l.calls.Context(), follower.Source{
-		Open: func(ctx context.Context) (follower.Events, error) {
-			ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
-			defer cancel()
-			return l.listen(ctx)
-		},
+		Open:   l.listen,
 		Opened: l.reportListening,
 		Backoff: func(err error) time.Duration {
 			if errors.Is(err, errUndelivered) || hasCode(err, codeDenied) {
@@ -167,15 +162,15 @@ type listener struct {
 }
 
 // listen opens a connection of its own and shows that notifications reach it.
-func (l *Locker) listen(ctx context.Context) (*listener, error) {
+func (l *Locker) listen(ctx context.Context) (follower.Events, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
+	defer cancel()
 	dial := l.config.listen
 	if dial == nil {
 		own := l.pool.Config()
 		dial = own.ConnConfig
-		if own.BeforeConnect != nil {
-			if err := own.BeforeConnect(ctx, dial); err != nil {
-				return nil, err
-			}
+		if err := own.BeforeConnect(ctx, dial); err != nil {
+			return nil, err
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, dial.Copy())
@@ -198,7 +193,7 @@ func (l *Locker) listen(ctx context.Context) (*listener, error) {
 func (e *listener) probe(ctx context.Context, channel string) error {
 	probe := rand.Text()
 	err := e.l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, notifySQL, []string{channel}, []string{mustJSON(payload{Probe: probe})})
+		_, err := c.Exec(ctx, notifySQL, []string{channel}, []string{probe})
 		return err
 	})
 	if err != nil {
@@ -213,9 +208,7 @@ func (e *listener) probe(ctx context.Context, channel string) error {
 			return errUndelivered
 		case err != nil:
 			return err
-		}
-		var p payload
-		if json.Unmarshal([]byte(n.Payload), &p) == nil && p.Probe == probe {
+		case n.Payload == probe:
 			return nil
 		}
 	}

@@ -31,7 +31,6 @@ const (
 // again if another transaction has changed the row, and otherwise stays that of before the wait. That is still after the
 // caller sent its request, and from then the caller counts its lease.
 const (
-	clock  = `clock_timestamp()`
 	millis = `floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint`
 	nanos  = `((extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000)`
 	free   = `(l.holder = '' OR l.expires <= clock_timestamp())`
@@ -78,9 +77,6 @@ func ended(end, until string, keep int) string {
 func possible(t string) string {
 	return `CASE WHEN ` + t + ` BETWEEN '1971-01-01' AND '2200-01-01' THEN ` + t + ` END`
 }
-
-// elements are the waiters in the queue of l: w, in the order n.
-const elements = `jsonb_array_elements(l.queue) WITH ORDINALITY AS q(w, n)`
 
 // queueWithout is the queue without the waiter of a parameter; NULL if it is empty then.
 func queueWithout(param string) string {
@@ -141,7 +137,7 @@ func renewed(ttl string) string {
 
 // released is what a release sets.
 func released(keep int) string {
-	return `holder = '', broken = false, expires = clock_timestamp(), history = ` + ended(`'released'`, clock, keep)
+	return `holder = '', broken = false, expires = clock_timestamp(), history = ` + ended(`'released'`, `clock_timestamp()`, keep)
 }
 
 // lockedRows begins a statement for the rows of several leases. It locks them in the order of their names: two batches
@@ -189,8 +185,8 @@ func joinSQL(t string) string {
 	within := `coalesce(l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)), false)`
 	until := `(w->>'untilNanoseconds')::bigint`
 	return `UPDATE ` + t + ` AS l SET emptied = false, queue = (SELECT jsonb_agg(w ORDER BY n) FROM (
-			SELECT CASE WHEN w->>'id' = $2::text THEN ` + me + ` ELSE w END AS w, n FROM ` + elements + `
-				WHERE w->>'id' = $2::text OR ` + until + ` > ` + nanos + `
+			SELECT CASE WHEN w->>'id' = $2::text THEN ` + me + ` ELSE w END AS w, n
+				FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q(w, n) WHERE w->>'id' = $2::text OR ` + until + ` > ` + nanos + `
 			UNION ALL SELECT ` + me + `, ` + fmt.Sprint(driver.MaxWaiters+1) + ` WHERE NOT ` + within + `) AS q)
 		WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND (` + within + `
 			OR coalesce(jsonb_array_length(l.queue), 0) < ` + fmt.Sprint(driver.MaxWaiters) + `
