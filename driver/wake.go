@@ -34,7 +34,7 @@ type Wakeup struct {
 type WakeupKind uint8
 
 const (
-	// MayBeFree: the lock may be free. The waiter sends a request After from now.
+	// MayBeFree: the lock may be free. The waiter sends a request After from now, or reads first.
 	MayBeFree WakeupKind = iota
 	// WakingBegan: each release is reported from now on, or since Ago, even if that was before the call of Wake. Earlier
 	// releases may have been missed.
@@ -63,8 +63,8 @@ type Waker interface {
 	// wake is called
 	//
 	//   - with MayBeFree when the lock may have become free by a release or a removal. The first of a queue
-	//     come at once, the others after their turn. Only a request shows whether the lock is free: a read
-	//     may still return the record of before;
+	//     come at once, the others after their turn. They send requests: a read may still return the record
+	//     of before. A waiter without a position reads first, so a read that begins after its call must not;
 	//   - with WakingBegan when waking has come into effect, and again when it does so after a gap;
 	//   - with WakingEnded when it has ended, perhaps for long, and when it turns out to be impossible.
 	//

@@ -53,8 +53,34 @@ func inspectsEach(change func(w *fixture, r *driver.Record)) func(*fixture, *fau
 	})
 }
 
+// showsReleasesLate makes a fault of reads: until a release has returned, they return the record of before. The release waits for one.
+func showsReleasesLate(w *fixture, f *faulty) {
+	type before struct {
+		record driver.Record
+		read   func()
+	}
+	inspectsEach(func(w *fixture, r *driver.Record) {
+		if old, ok := w.noted("before the release of " + r.Name).(before); ok {
+			*r = old.record
+			old.read()
+		}
+	})(w, f)
+	f.release = func(ctx context.Context, l driver.Lease) error {
+		ctx, read := context.WithCancel(ctx)
+		w.note("before the release of "+l.Name, before{w.record(l.Name), read})
+		defer w.note("before the release of "+l.Name, nil)
+		err := f.Locker.Release(context.WithoutCancel(ctx), l)
+		<-ctx.Done()
+		return err
+	}
+}
+
 func inspectBatchFaults() []fault {
 	return []fault{
+		{
+			name: "reads show a release after the wake-up", says: "still showed the lock as held", caught: []string{"watcher/reads"},
+			make: showsReleasesLate,
+		},
 		{
 			name: "batches answer out of order", says: "the record's Name is", caught: []string{"inspectbatch/order", "inspectbatch/many"},
 			make: inspectsBatch(func(_ *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error) {

@@ -25,6 +25,34 @@ var watcherClauses = []clause{
 		},
 	},
 	{
+		name: "watcher/reads", needs: canWatch | canInspectBatch,
+		says: "A waiter without a position reads first, so a read that begins after its call must not return the record of before.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			wake, stop := watch(c.b, lease.Name)
+			defer stop()
+			c.awake("the watch has come into effect", wake)
+			const releases = 3
+			old := 0
+			for range releases {
+				drain(wake)
+				released := make(chan error, 1)
+				go func() { released <- c.a.Release(c.ctx, lease) }()
+				c.awake("a release through another Locker", wake)
+				if r := c.inspectBatch(c.b, []string{lease.Name})[0]; r.State == driver.StateHeld {
+					old++
+				}
+				if err := <-released; err != nil {
+					c.fatalf("Release: %v", err)
+				}
+				lease = c.acquire(c.a, c.request(lease.Name))
+			}
+			if old == releases { // one call may have come without a reason
+				c.errorf("after the wake-ups by %d releases InspectBatch still showed the lock as held each time", releases)
+			}
+		},
+	},
+	{
 		name: "watcher/own Locker", needs: canWatch,
 		says: "wake is called whenever the name may have become free by a release.",
 		run: func(c *check) {

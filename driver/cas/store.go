@@ -114,8 +114,8 @@ type Config struct {
 	ClockStep time.Duration
 	// Watch, if not nil, reports changes of a key to changed until ctx ends or reporting fails: first when it
 	// has come into effect, and then after each change. The value is the new one; without a Version it is read.
-	// changed returns at once. One call of Watch runs for each name that somebody waits for. It is
-	// repeated after an error.
+	// A Get that begins after the report returns that value or a later one. changed returns at once. One call of
+	// Watch runs for each name that somebody waits for. It is repeated after an error.
 	Watch func(ctx context.Context, key string, changed func(Value)) error
 	// Unordered says that waiters have no order, although there are a Watch and a clock: all are woken. It is for a store on which
 	// a write by each waiter costs more than that, or whose clock has long steps.
