@@ -87,7 +87,7 @@ func TestOnlyHeldCommandsShowConnections(t *testing.T) {
 		for _, ctx := range []context.Context{t.Context(), bounded(t)} { // with a time limit the reply is an error
 			begin := time.Now()
 			held, err := holdHello(ctx, client, test.version)
-			if held != test.held || err != nil || held && time.Since(begin) < showTime {
+			if held != test.held || err != nil || held && time.Since(begin) < leastHeld {
 				t.Errorf("%s: held %v after %v, %v", what, held, time.Since(begin), err)
 			}
 		}
@@ -112,6 +112,27 @@ func TestConnectionsAreShown(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The way to a far server and back counts once, however many commands are under way.
+func TestConnectionsToAFarServerAreShown(t *testing.T) {
+	t.Parallel()
+	at, err := url.Parse(mongotest.Standalone(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Host = forward(t, at.Host, func(hello doc) doc {
+		time.Sleep(55 * time.Millisecond)
+		return hello
+	})
+	client := mongotest.Connect(t, at.String(), options.Client().SetMaxPoolSize(2))
+	eventually(t, "both connections at the same time", func() bool { // a busy machine may be too slow
+		err := showConnections(t.Context(), client, 2) // without a time limit, so that forward delays the replies
+		if err != nil && !errors.Is(err, errFewConnections) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // A server that holds no command, since its replies to hello have no version, shows no connections.
