@@ -20,7 +20,7 @@ import (
 type withoutOwners struct {
 	driver.Locker
 	records map[string]driver.Record
-	asked   int
+	asked   atomic.Int64 // by several goroutines
 }
 
 func (b *withoutOwners) Info() driver.Info { return driver.Info{} }
@@ -30,7 +30,7 @@ func (b *withoutOwners) Capabilities() driver.Capabilities {
 func (b *withoutOwners) Close(context.Context) error { return nil }
 
 func (b *withoutOwners) Inspect(_ context.Context, name string) (driver.Record, error) {
-	b.asked++
+	b.asked.Add(1)
 	return b.records[name], nil
 }
 
@@ -65,8 +65,8 @@ func TestTableRemembersOwnersByToken(t *testing.T) {
 		if err := table.read(t.Context(), time.Second, time.Second); err != nil {
 			t.Fatal(err)
 		}
-		if got := table.rows[0].owner(); got != step.owner || b.asked != step.asked {
-			t.Errorf("read %d: owner %q after %d single reads, want %q after %d", i, got, b.asked, step.owner, step.asked)
+		if got := table.rows[0].owner(); got != step.owner || int(b.asked.Load()) != step.asked {
+			t.Errorf("read %d: owner %q after %d single reads, want %q after %d", i, got, b.asked.Load(), step.owner, step.asked)
 		}
 	}
 }
