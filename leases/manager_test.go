@@ -284,9 +284,7 @@ func TestManagerInvalid(t *testing.T) {
 	if len(m.Leases()) != 0 {
 		t.Error("an invalid call did something")
 	}
-	if err := c.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	locktest.ShutDown(t, c)
 	if _, err := leases.New(c); !errors.Is(err, holdfast.ErrClosed) {
 		t.Errorf("after Shutdown: %v", err)
 	}

@@ -133,9 +133,7 @@ func TestManagerShutdownIsTheCause(t *testing.T) {
 				defer cancel()
 			}
 		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.ShutDown(t, c)
 		for _, h := range holds {
 			if cause := context.Cause(h.Context()); !errors.Is(cause, holdfast.ErrClosed) {
 				t.Errorf("%s ended by %v", h.Name(), cause)
@@ -253,9 +251,7 @@ func TestManagerThousandsInDoubt(t *testing.T) {
 			time.Sleep(time.Second)
 			start := time.Now()
 			if shut {
-				if err := c.Shutdown(t.Context()); err != nil {
-					t.Error(err)
-				}
+				locktest.ShutDown(t, c)
 			} else {
 				locktest.MustRemove(t, m, names...)
 				time.Sleep(time.Second)
@@ -292,9 +288,7 @@ func TestManagerShutdownOfThousands(t *testing.T) {
 		if err := c.Shutdown(h.Context()); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("Shutdown with a context that it ends: %v", err)
 		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.ShutDown(t, c)
 		if !errors.Is(h.Err(), holdfast.ErrClosed) {
 			t.Errorf("Err: %v", h.Err())
 		}

@@ -211,11 +211,7 @@ func TestPartitionsRunWithinALostHold(t *testing.T) {
 }
 
 func TestPartitionsInvalid(t *testing.T) {
-	c, err := holdfast.New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Shutdown(context.Background())
+	c := locktest.NewClient(t, memory.New())
 	for _, x := range []struct {
 		field string
 		c     *holdfast.Client

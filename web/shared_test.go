@@ -1,7 +1,6 @@
 package web_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,17 +9,14 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/web"
 )
 
 // read takes a lock as a reader with another owner.
 func (p *page) read(store *memory.Store, owner, name string) *holdfast.Hold {
 	p.t.Helper()
-	c, err := holdfast.New(store.Locker(), holdfast.WithOwner(owner))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
+	c := locktest.NewClient(p.t, store.Locker(), holdfast.WithOwner(owner))
 	h, err := c.TryLock(p.t.Context(), name, holdfast.WithShared())
 	if err != nil {
 		p.t.Fatal(err)

@@ -92,9 +92,7 @@ func inBubble(t *testing.T, refresh time.Duration, f func(t *testing.T, l *anony
 		})
 		h.Close()
 		readers.Wait()
-		if err := client.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.ShutDown(t, client)
 	})
 }
 
@@ -201,7 +199,5 @@ func TestEventsOutlastReadTimeout(t *testing.T) {
 	_ = response.Body.Close()
 	h.Close()
 	server.Close()
-	if err := client.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	locktest.ShutDown(t, client)
 }

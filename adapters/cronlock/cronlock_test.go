@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/cronlock"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func ExampleJobs_Func() {
@@ -66,11 +66,7 @@ func ExampleWrapper() {
 }
 
 func TestInvalidArguments(t *testing.T) {
-	client, err := holdfast.New(memory.New(), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Shutdown(t.Context())
+	client := locktest.NewClient(t, memory.New())
 	jobs, err := cronlock.New(client, time.Second)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/gooselock"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func Example() {
@@ -85,11 +86,7 @@ func TestContext(t *testing.T) {
 }
 
 func TestInvalidArguments(t *testing.T) {
-	client, err := holdfast.New(memory.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Shutdown(t.Context())
+	client := locktest.NewClient(t, memory.New())
 	if _, err := gooselock.NewLocker(nil, "x"); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("nil client: %v", err)
 	}

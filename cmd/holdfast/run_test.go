@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // patience bounds every wait for something that must happen.
@@ -60,11 +60,7 @@ func (l *scriptedLocker) Release(ctx context.Context, lease holdfast.Lease) erro
 func newRunner(t *testing.T, l *scriptedLocker, ttl time.Duration, out io.Writer, script string) *runner {
 	t.Helper()
 	l.Locker = memory.New()
-	client, err := holdfast.New(l, holdfast.WithTTL(ttl), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
+	client := locktest.NewClient(t, l, holdfast.WithTTL(ttl))
 	log := messages.NewLog(out, false, false)
 	return &runner{
 		runCmd: &runCmd{Name: "job", Command: []string{"sh", "-c", script}},
@@ -186,11 +182,7 @@ func TestSignalDuringRelease(t *testing.T) {
 			if test.err != nil {
 				locker.fail.Store(&test.err)
 			}
-			client, err := holdfast.New(locker, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = client.Shutdown(t.Context()) }()
+			client := locktest.NewClient(t, locker)
 			hold, err := client.Lock(t.Context(), "job")
 			if err != nil {
 				t.Fatal(err)
@@ -237,11 +229,7 @@ func TestRunAndALastingError(t *testing.T) {
 	denied := &deniedLocker{Locker: memory.New(), refused: make(chan struct{}, 1)}
 	denied.denied.Store(true)
 	r := newRunner(t, &scriptedLocker{}, time.Minute, io.Discard, "")
-	client, err := holdfast.New(denied, holdfast.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Shutdown(context.Background()) }()
+	client := locktest.NewClient(t, denied)
 	r.client = client
 	limit := time.Hour
 	r.Wait = &limit

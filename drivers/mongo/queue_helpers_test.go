@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // hintsOnly makes waiters that poll so rarely that only hints can wake them in a test. No lease of
@@ -37,12 +38,7 @@ func newProcess(t *testing.T, coll *mongo.Collection, opts ...holdfast.ClientOpt
 // newClient returns a client with a Locker.
 func newClient(t *testing.T, l *Locker, opts ...holdfast.ClientOption) *holdfast.Client {
 	t.Helper()
-	c, err := holdfast.New(l, append([]holdfast.ClientOption{holdfast.WithLogger(discard)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
-	return c
+	return locktest.NewClient(t, l, opts...)
 }
 
 func mustLock(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.Option) *holdfast.Hold {

@@ -1,7 +1,6 @@
 package mongo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -194,11 +192,7 @@ func TestHintsLeaveOtherCollectionsAlone(t *testing.T) {
 	if _, err := hints.InsertOne(bounded(t), docOf("precious", true)); err != nil {
 		t.Fatal(err)
 	}
-	c, err := holdfast.New(l, holdfast.WithLogger(discard))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Shutdown(context.Background()) }()
+	c := locktest.NewClient(t, l)
 	first, _ := newProcess(t, coll)
 	held := mustLock(t, first, "job")
 	got := lockSoon(t, c, "job")
@@ -324,11 +318,7 @@ func TestWithoutThePrivilegeForHints(t *testing.T) {
 		SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
 	logger, log := locktest.NewLog()
 	l := newTestLocker(t, client.Database(db.Name()).Collection(coll.Name()), WithLogger(logger))
-	c, err := holdfast.New(l, holdfast.WithLogger(discard))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Shutdown(context.Background()) }()
+	c := locktest.NewClient(t, l)
 	holder := newTestLocker(t, coll)
 	for round := range 2 {
 		lease := acquire(t, holder, request("job", fmt.Sprint("holder ", round)))

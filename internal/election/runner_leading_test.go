@@ -19,11 +19,7 @@ func TestIsLeader_AllocatesNothing(t *testing.T) {
 		"test's clock":  {holdfast.WithLogger(slog.New(slog.DiscardHandler)), holdfast.WithElapsed(func() time.Duration { return time.Second })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := holdfast.New(memory.New(), opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = c.Shutdown(context.Background()) }()
+			c := locktest.NewClient(t, memory.New(), opts...)
 			r := locktest.NewRunner(t, c)
 			for _, want := range []bool{false, true} {
 				if want {

@@ -145,9 +145,7 @@ func TestFunctionsMayEndTheirGoroutine(t *testing.T) {
 				cancel()
 				using.Wait()
 				_, _ = kept.Release(t.Context()), lost.Release(t.Context())
-				if err := c.Shutdown(t.Context()); err != nil {
-					t.Error(err)
-				}
+				locktest.ShutDown(t, c)
 				if locktest.IsHeld(t, store, "job") || locktest.IsHeld(t, store, "kept") {
 					t.Error("still held")
 				}

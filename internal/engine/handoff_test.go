@@ -280,9 +280,7 @@ func TestHandoffDuringShutdown(t *testing.T) {
 			locktest.Release(t, h)
 		})
 		synctest.Wait()
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.ShutDown(t, c)
 		wg.Wait()
 		if locktest.IsHeld(t, store, "n") {
 			t.Error("the lock is held after Shutdown")

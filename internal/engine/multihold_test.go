@@ -159,9 +159,7 @@ func TestShutdownOfSeveralNames(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.ShutDown(t, c)
 		<-done
 		if err := m.Err(); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Err = %v", err)

@@ -57,9 +57,7 @@ func TestGrantDuringAPanicIsReleased(t *testing.T) {
 					t.Errorf("%s is held", name)
 				}
 			}
-			if err := c.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.ShutDown(t, c)
 		})
 	}
 }

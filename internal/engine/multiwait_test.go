@@ -179,9 +179,7 @@ func TestShutdownDuringTheWaitForSeveralNames(t *testing.T) {
 				ended <- err
 			}()
 			synctest.Wait()
-			if err := c.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
+			locktest.ShutDown(t, c)
 			if err := <-ended; !errors.Is(err, holdfast.ErrClosed) {
 				t.Errorf("err = %v", err)
 			}
@@ -288,9 +286,7 @@ func TestPanicDuringTheWaitForSeveralNames(t *testing.T) {
 		if locktest.IsHeld(t, store, "a") || locktest.IsHeld(t, store, engine.QueueName) {
 			t.Error("still held")
 		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.ShutDown(t, c)
 	})
 }
 

@@ -316,9 +316,7 @@ func TestObserveEnds(t *testing.T) {
 			for r, err := range c.Observe(ctx, "job") {
 				t.Errorf("after its context: %v, %v", r, err)
 			}
-			if err := c.Shutdown(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.ShutDown(t, c)
 			for r, err := range c.Observe(t.Context(), "job") {
 				t.Errorf("after Shutdown: %v, %v", r, err)
 			}

@@ -48,9 +48,7 @@ func TestObserverMayEndItsGoroutineDuringShutdown(t *testing.T) {
 		}))
 		locktest.MustLock(t, c, "one")
 		locktest.MustLock(t, c, "two")
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.ShutDown(t, c)
 		if len(seen) != 4 { // both locks are acquired and released
 			t.Errorf("the observer was notified of %v only", seen)
 		}

@@ -196,9 +196,7 @@ func TestOpen(t *testing.T) {
 	if _, ok := c.Locker().(*memory.Locker); !ok {
 		t.Errorf("Locker is a %T", c.Locker())
 	}
-	if err := c.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	locktest.ShutDown(t, c)
 	err = driver.CheckParams(url.Values{"b": nil, "z": nil}, "c", "b", "a")
 	if err == nil || !strings.Contains(err.Error(), `"z"`) || !strings.Contains(err.Error(), "one of a, b, c") {
 		t.Errorf("CheckParams: %v", err)

@@ -90,9 +90,7 @@ func TestShutdownAfterTheLockerWasClosed(t *testing.T) {
 // After Shutdown the error says what is closed, with one prefix.
 func TestErrorAfterShutdown(t *testing.T) {
 	c := locktest.NewClient(t, memory.New())
-	if err := c.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	locktest.ShutDown(t, c)
 	if _, err := c.Lock(t.Context(), "job"); err == nil || err.Error() != "holdfast: the client is closed" {
 		t.Errorf("Lock: %v", err)
 	}

@@ -375,9 +375,7 @@ func TestShutdownLimitsItsReleases(t *testing.T) {
 		for i := range 2000 {
 			locktest.MustLock(t, c, fmt.Sprint(i))
 		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.ShutDown(t, c)
 		if n := counted.Highest(driver.MethodRelease); n > 64 {
 			t.Errorf("%d releases at once", n)
 		}

@@ -152,9 +152,7 @@ func TestLeaseStateInHandoffsAndBatches(t *testing.T) {
 		if second.Err() != nil || other.Err() != nil {
 			t.Error(second.Err(), other.Err())
 		}
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.ShutDown(t, c)
 		if got := strings.ReplaceAll(s.taken(), "Batch", ""); got != "Release 4 of 4, Release 4 of 4" {
 			t.Errorf("Shutdown: %s", got)
 		}

@@ -132,6 +132,14 @@ func MustManage(tb testing.TB, m *leases.LeaseManager, name string) *holdfast.Ho
 	return h
 }
 
+// ShutDown shuts a client down.
+func ShutDown(tb testing.TB, c *holdfast.Client) {
+	tb.Helper()
+	if err := c.Shutdown(tb.Context()); err != nil {
+		tb.Errorf("Shutdown: %v", err)
+	}
+}
+
 // ShutDownAtEnd shuts a client down at the test's end.
 func ShutDownAtEnd(tb testing.TB, c *holdfast.Client) {
 	tb.Helper()

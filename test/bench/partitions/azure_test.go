@@ -3,7 +3,6 @@ package partitions
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/azblob"
 	"github.com/holdfast-go/holdfast/partitions"
 	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
@@ -30,11 +30,7 @@ func TestPartitionsOnAzure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, err := holdfast.New(locker, holdfast.WithTTL(15*time.Second), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Shutdown(context.Background()) })
+		client := locktest.NewClient(t, locker, holdfast.WithTTL(15*time.Second))
 		p, err := partitions.New(client, "azure/shards", n, func(ctx context.Context, _ int) error {
 			<-ctx.Done()
 			return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // failingList is a Locker whose listing can fail.
@@ -41,11 +42,7 @@ func (l *failingList) List(ctx context.Context, prefix string) iter.Seq2[driver.
 // Each lock has its metrics, up to the limit, held ones first. A backend that fails is no backend without locks.
 func TestLockMetrics(t *testing.T) {
 	locker := &failingList{Locker: memory.NewStore().Locker()}
-	client, err := holdfast.New(locker)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Shutdown(context.Background()) }()
+	client := locktest.NewClient(t, locker)
 	for _, name := range []string{"a", "b"} {
 		h, err := client.Lock(t.Context(), name)
 		if err != nil {

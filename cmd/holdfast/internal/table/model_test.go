@@ -258,9 +258,7 @@ func TestTopShowsEndlessLeases(t *testing.T) {
 	if said := m.breakAsked()(); !slices.Equal(l.broken, []driver.BreakTarget{driver.BreakUnknown()}) {
 		t.Errorf("the table broke %v: %v", l.broken, said)
 	}
-	if err := client.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
+	locktest.ShutDown(t, client)
 }
 
 // shared is the record of a lock that so many holders share. The first is broken.
