@@ -64,7 +64,7 @@ type Waker interface {
 	//
 	//   - with MayBeFree when the lock may have become free by a release or a removal. The first of a queue
 	//     come at once, the others after their turn. They send requests: a read may still return the record
-	//     of before. A waiter without a position reads first, so a read that begins after its call must not;
+	//     of before. Of many without a position most read first, so a read that begins after its call must not;
 	//   - with WakingBegan when waking has come into effect, and again when it does so after a gap;
 	//   - with WakingEnded when it has ended, perhaps for long, and when it turns out to be impossible.
 	//

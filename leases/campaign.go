@@ -51,7 +51,8 @@ type campaign struct {
 // startCampaign begins to campaign for a name that is new or was released.
 func (m *LeaseManager) startCampaign(n *managedName, at time.Duration) {
 	c := &campaign{began: m.client.Now()}
-	c.acquisition = m.client.NewManagedAcquisition(m.policy, n.name, m.settings, func() { m.replan(n, c) }, at)
+	driven := engine.Managed{Changed: func() { m.replan(n, c) }, Crowded: func() bool { return !m.attempts.Idle() }}
+	c.acquisition = m.client.NewManagedAcquisition(m.policy, n.name, m.settings, driven, at)
 	c.do = func() { m.attempt(n, c) }
 	n.phase, n.hold, n.release, n.campaign = waiting, nil, nil, c
 	m.plan(c)

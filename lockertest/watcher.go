@@ -26,7 +26,7 @@ var watcherClauses = []clause{
 	},
 	{
 		name: "watcher/reads", needs: canWatch | canInspectBatch,
-		says: "A waiter without a position reads first, so a read that begins after its call must not return the record of before.",
+		says: "Many waiters without a position read first, so a read that begins after a call must not return the record of before.",
 		run: func(c *check) {
 			lease := c.acquire(c.a, c.request(c.name()))
 			wake, stop := watch(c.b, lease.Name)

@@ -105,6 +105,14 @@ func (s *Schedule[E]) RunAllNow() {
 	s.update()
 }
 
+// Idle reports whether a first attempt of a class without entries that is due would begin at once.
+func (s *Schedule[E]) Idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.due.lanes[0]
+	return l == nil || l.limit.free(false) > 0 && l.first.Len() == 0
+}
+
 // update begins the calls that are due and arms the timer for the next one.
 func (s *Schedule[E]) update() {
 	now := s.now()

@@ -157,6 +157,9 @@ func TestEntriesAreCalledInOrder(t *testing.T) {
 		if want := []int{1, 2, 3, 5}; !slices.Equal(order, want) {
 			t.Errorf("called in the order %v, want %v", order, want)
 		}
+		if !s.Idle() {
+			t.Error("not idle although nothing is due")
+		}
 	})
 }
 

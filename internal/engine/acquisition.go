@@ -27,6 +27,7 @@ type Acquisition struct {
 	name     string
 	settings settings.Settings
 	policy   *Policy // of the hold that it leads to
+	managed  Managed // zero unless a LeaseManager drives it
 	changed  func()  // something else may be due since a wake-up or a read; without mu
 
 	Emit func(event.Event)
@@ -47,6 +48,12 @@ type slot struct {
 	stopRead func()              // cancels the read that is planned, if one is
 }
 
+// Managed is how a LeaseManager drives an acquisition.
+type Managed struct {
+	Changed func()      // called when the next request is due at another time; without locks
+	Crowded func() bool // reports whether a request would wait for others
+}
+
 // Grant is a lease that an acquisition was granted.
 type Grant struct {
 	lease        driver.Lease
@@ -58,29 +65,29 @@ type Grant struct {
 
 // NewAcquisition returns an acquisition whose hold has a policy of its own.
 func (c *Client) NewAcquisition(name string, s settings.Settings, emit func(event.Event)) *Acquisition {
-	return c.newAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun, Role: s.Role}}, name, s, false)
+	return c.newAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun, Role: s.Role}}, name, s,
+		Managed{})
 }
 
 // NewManagedAcquisition returns an acquisition that a LeaseManager drives: it waits for a lock, whose
-// first request is due at a time. Its hold shares its policy with others. changed is called, without
-// locks, when the next request is due at another time.
-func (c *Client) NewManagedAcquisition(p *Policy, name string, s settings.Settings, changed func(), at time.Duration) *Acquisition {
-	a := c.newAcquisition(p, name, s, true)
-	a.changed = changed
+// first request is due at a time. Its hold shares its policy with others.
+func (c *Client) NewManagedAcquisition(p *Policy, name string, s settings.Settings, m Managed, at time.Duration) *Acquisition {
+	a := c.newAcquisition(p, name, s, m)
+	a.changed = m.Changed
 	a.waiter.Start(at)
 	a.join()
 	return a
 }
 
-func (c *Client) newAcquisition(p *Policy, name string, s settings.Settings, managed bool) *Acquisition {
-	a := &Acquisition{client: c, name: name, settings: s, policy: p, Emit: p.Emit}
+func (c *Client) newAcquisition(p *Policy, name string, s settings.Settings, m Managed) *Acquisition {
+	a := &Acquisition{client: c, name: name, settings: s, policy: p, managed: m, Emit: p.Emit}
 	if a.slots = a.one[:]; s.Slots > 1 {
 		a.slots = make([]slot, s.Slots)
 	}
 	for i := range a.slots {
 		a.slots[i].name = slotName(name, i)
 	}
-	traits := waiter.Traits{Reads: c.reader != nil, Rereads: managed, Queue: c.capabilities.Queue != nil, Turn: c.info.Turn,
+	traits := waiter.Traits{Reads: c.reader != nil, Rereads: m.Changed != nil, Queue: c.capabilities.Queue != nil, Turn: c.info.Turn,
 		Shared: s.Mode == driver.Shared}
 	a.waiter.Init(c.now(), (*env)(a), waiterSettings(s), traits, s.Slots)
 	return a

@@ -59,6 +59,9 @@ func (a *Acquisition) noteRead(slot, number int, r driver.Record, err error) {
 // wake notes a call of the Waker.
 func (a *Acquisition) wake(slot int, up driver.Wakeup) {
 	now := a.client.now()
+	if a.managed.Crowded == nil {
+		a.client.wakeups.note(now)
+	}
 	a.mu.Lock()
 	a.perform(a.waiter.Woken(now, slot, up))
 	a.mu.Unlock()
@@ -117,6 +120,13 @@ func (e *env) StuckAt(slot int) time.Duration {
 }
 
 func (e *env) RefreshRounds() int64 { return e.client.refreshRounds() }
+
+func (e *env) Crowded(now time.Duration) bool {
+	if e.managed.Crowded != nil {
+		return e.managed.Crowded()
+	}
+	return e.client.wakeups.flood(now)
+}
 
 // refreshedPerRound is how many positions in the backend's queues this process refreshes in one round.
 const refreshedPerRound = 32

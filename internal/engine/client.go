@@ -46,6 +46,7 @@ type Client struct {
 	renewer   *renewal.Renewer
 	queues    queues
 	positions positions
+	wakeups   wakeups
 	observers []*event.Observer // the first one logs
 	notices   event.Repeats     // of callers that wait
 	releases  *releases

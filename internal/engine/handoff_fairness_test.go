@@ -110,14 +110,15 @@ func TestHandoffsLeaveADistantProcessItsTurn(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Second)
-		for range 5 {
-			start := time.Now()
+		start := time.Now()
+		for range 10 {
 			if err := locktest.MustLock(t, there, "n").Release(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if waited := time.Since(start); waited > 10*time.Second {
-				t.Errorf("waited %v", waited)
-			}
+		}
+		// Mostly 2 to 4 s. If a waiter that is woken reads before it sends its request, 25 s.
+		if waited := time.Since(start); waited > 12*time.Second {
+			t.Errorf("waited %v for ten locks", waited)
 		}
 		stop()
 		wg.Wait()

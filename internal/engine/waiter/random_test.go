@@ -150,6 +150,7 @@ func (c *checker) step() {
 		s.own, s.owed = false, min(s.owed, c.v.now)
 		c.perform(c.w.SlotFreed(c.v.now, slot))
 	case 9:
+		c.v.crowded = c.next()%2 == 0
 		if c.next()%4 == 0 && len(c.slots) > 1 {
 			c.own(c.next())
 		}

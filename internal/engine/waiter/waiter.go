@@ -30,6 +30,9 @@ type Env interface {
 	// RefreshRounds is in how many rounds, one at each poll interval, this process refreshes its
 	// positions in the backend's queues.
 	RefreshRounds() int64
+	// Crowded reports whether so many waiters of this process were woken that reading their records,
+	// which takes one call, is better than a request for each.
+	Crowded(now time.Duration) bool
 }
 
 // Settings are those of the lock's options that matter to a waiter.
@@ -96,7 +99,7 @@ type slot struct {
 	called  time.Duration // since when a wake-up, or a read that has shown no holder, wants a request; or Never
 	turn    time.Duration // when the announced turn begins, or Never
 	read    read
-	missed  bool // a wake-up without a time came while a request or a read was under way, which may return the state before it
+	missed  missed
 }
 
 // read is the planned read of a slot's record.
@@ -105,6 +108,10 @@ type read struct {
 	planned bool // and not answered
 	urgent  bool // a wake-up wants it
 }
+
+// missed is a wake-up without a time that came while a request or a read was under way. What was under
+// way may return the state before it.
+type missed struct{ any, first bool }
 
 // Kind says what an [Action] is.
 type Kind uint8
@@ -234,7 +241,7 @@ func (w *Waiter) Refused(slot int) bool { return w.slots[slot].refused }
 // position in the backend's queue lasts; 0 means that it enters none. Answered must follow.
 func (w *Waiter) Send(now time.Duration, slot int) (id driver.LeaseID, queueFor time.Duration, actions []Action) {
 	s := &w.slots[slot]
-	s.asking, s.askedAt, s.missed, s.called = true, now, false, Never
+	s.asking, s.askedAt, s.missed, s.called = true, now, missed{}, Never
 	if s.turn <= now { // a later one is kept
 		s.turn = Never
 	}

@@ -67,6 +67,7 @@ func TestTurnDuringARequest(t *testing.T) {
 
 func TestTurnDuringARead(t *testing.T) {
 	s := watchedScript(t, Traits{Reads: true})
+	s.v.crowded = true
 	s.at(time.Second).wake(maybeMissed, "read 1s | 30.036s")
 	number := s.slots[0].read.number
 	s.wake(400*ms, "drop read | 1.4s")
@@ -107,16 +108,17 @@ func TestWakingDecidesThePollInterval(t *testing.T) {
 // A wake-up without a time leads to a request, or to a read where that is enough.
 func TestMaybeMissed(t *testing.T) {
 	for _, test := range []struct {
-		what            string
-		reads, watching bool
-		want            string
+		what                     string
+		reads, watching, crowded bool
+		want                     string
 	}{
-		{"the first call", true, false, "read 1s | 30.036s"},
-		{"the first call, without batch reads", false, false, "| 1s"},
-		{"a later call", true, true, "read 1s | 30.036s"},
-		{"a later call, without batch reads", false, true, "| 1s"},
+		{"the first call", true, false, false, "read 1s | 30.036s"},
+		{"the first call, without batch reads", false, false, false, "| 1s"},
+		{"a later call", true, true, false, "drop read | 1s"},
+		{"a later call, and others were woken, too", true, true, true, "read 1s | 30.036s"},
 	} {
 		s := newScript(t, 1, Traits{Reads: test.reads})
+		s.v.crowded = test.crowded
 		s.send(0)
 		s.Answered(0, 0, refused(holder("a", 1, time.Hour)))
 		if test.watching {
@@ -136,11 +138,10 @@ func TestMaybeMissedDuringARequestOrARead(t *testing.T) {
 	s.answer(refused(holder("a", 1, time.Hour)), "report a 1, read 20s, read 0s | 30.036s")
 	s.wake(maybeMissed, "| 30.036s") // the read is under way
 	s.wake(nothingMissed, "| 30.036s")
-	s.at(ms).read(holder("a", 1, time.Hour), false, Held, "read 20.001s, read 1ms | 30.036s")
-	s.read(holder("a", 1, time.Hour), false, Held, "read 20.001s | 30.036s")
+	s.at(ms).read(holder("a", 1, time.Hour), false, Held, "read 20.001s, drop read | 1ms")
 	s.send(0)
 	s.wake(maybeMissed, "| never")
-	s.answer(refused(holder("a", 1, time.Hour)), "read 20.001s, read 1ms | 30.036s")
+	s.answer(refused(holder("a", 1, time.Hour)), "read 20.001s, drop read | 1ms")
 	s.at(2 * ms).send(0)
 	s.answer(refused(holder("a", 1, time.Hour)), "read 20.002s | 30.036s")
 }
@@ -157,7 +158,8 @@ func TestQueuePositions(t *testing.T) {
 	}
 	s.answer(refused(placed), "read 30s | 30.031s")
 	s.at(20*time.Second).read(placed, false, Held, "| 30.031s")
-	s.at(21*time.Second).wake(maybeMissed, "read 21s | 30.031s")
+	s.at(21*time.Second).wake(maybeMissed, "| 21s")
+	s.v.crowded = true
 	s.at(21 * time.Second).send(0)
 	s.answer(refused(placed), "| 30.031s")
 	s.wake(maybeMissed, "read 21s | 30.031s")

@@ -13,12 +13,13 @@ import (
 
 // world is the Env of a Waiter, with the clock that its events are given.
 type world struct {
-	now    time.Duration
-	memory *sightings.Memory
-	seen   map[int]*sightings.Sighting
-	ids    int
-	rounds int64
-	rng    *rand.Rand // nil: every draw is the middle, so that jitter changes nothing
+	now     time.Duration
+	memory  *sightings.Memory
+	seen    map[int]*sightings.Sighting
+	ids     int
+	rounds  int64
+	crowded bool
+	rng     *rand.Rand // nil: every draw is the middle, so that jitter changes nothing
 }
 
 func newWorld() *world {
@@ -45,6 +46,7 @@ func (v *world) See(slot int, r driver.Record) {
 
 func (v *world) StuckAt(slot int) time.Duration { return v.memory.StuckAt(v.seen[slot]) }
 func (v *world) RefreshRounds() int64           { return v.rounds }
+func (v *world) Crowded(time.Duration) bool     { return v.crowded }
 
 const (
 	ttl     = 30 * time.Second
