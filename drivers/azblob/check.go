@@ -56,15 +56,15 @@ type origin struct {
 
 // checkup is one call of Check.
 type checkup struct {
+	driverutil.Report
 	l      *Locker
-	report func(driver.Finding)
 	listed []*container.BlobItem // the first page
 }
 
 // Check implements [driver.Checker]. To learn the rights it sends requests that the service
 // refuses in any case, because they name an ETag that no blob has.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
-	c := &checkup{l: l, report: report}
+	c := &checkup{l: l, Report: report}
 	return driverutil.CheckSteps(ctx, backend, func() bool { return l.closing.Err() != nil },
 		c.credential, c.list, c.container, c.rights, c.foreign, c.tier, c.softDelete, c.versioning, c.lifecycle)
 }
@@ -118,12 +118,8 @@ func (c *checkup) run(ctx context.Context, requests func(context.Context) error)
 	return c.l.run(ctx, op{verb: "check"}, requests)
 }
 
-func (c *checkup) ok(subject, format string, args ...any) {
-	c.report(driver.Finding{Subject: subject, Detail: fmt.Sprintf(format, args...)})
-}
-
 func (c *checkup) unchecked(subject, detail, remedy, command string) {
-	c.report(driver.Finding{Subject: subject, Level: driver.LevelUnchecked, Detail: detail, Remedy: remedy, Command: command})
+	c.Report(driver.Finding{Subject: subject, Level: driver.LevelUnchecked, Detail: detail, Remedy: remedy, Command: command})
 }
 
 // containerName is the last part of the container's address.
@@ -149,19 +145,19 @@ func (c *checkup) account() string {
 // credential examines the credential without a request.
 func (c *checkup) credential(context.Context) bool {
 	if u, err := url.Parse(c.l.container.URL()); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
-		c.report(driver.Finding{Subject: subjectTransport, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectTransport, Level: driver.LevelDoubtful,
 			Detail: "the endpoint is http: whoever is on the way reads the requests, and with a SAS or a token also the credential",
 			Remedy: "Give an endpoint that begins with https."})
 	} else {
-		c.ok(subjectTransport, "the requests are encrypted, or stay on this machine")
+		c.OK(subjectTransport, "the requests are encrypted, or stay on this machine")
 	}
 	if c.l.origin == nil {
-		c.ok(subjectCredential, "that of the program's own client")
+		c.OK(subjectCredential, "that of the program's own client")
 		return true
 	}
 	kind, sas := c.l.origin.kind, c.l.origin.sas
 	if sas == nil {
-		c.ok(subjectCredential, "%s", kind)
+		c.OK(subjectCredential, "%s", kind)
 		return true
 	}
 	found := driver.Finding{Subject: subjectCredential, Detail: kind + " with the permissions " + driver.QuoteName(sas.Get("sp"))}
@@ -184,7 +180,7 @@ func (c *checkup) credential(context.Context) bool {
 	default:
 		found.Detail += "; it expires at " + ends.Format(time.RFC3339)
 	}
-	c.report(found)
+	c.Report(found)
 	return found.Level != driver.LevelWrong
 }
 
@@ -224,24 +220,24 @@ func (c *checkup) list(ctx context.Context) bool {
 	})
 	var refused *StorageError
 	if err != nil && !errors.As(err, &refused) {
-		c.report(driver.Finding{Subject: subjectService, Level: driver.LevelWrong, Detail: plain(err),
+		c.Report(driver.Finding{Subject: subjectService, Level: driver.LevelWrong, Detail: plain(err),
 			Remedy: "Check the account's name, the endpoint, DNS, proxies and firewalls on the way; for an identity also its login server."})
 		return false
 	}
-	c.ok(subjectService, "answered in %v", took.Round(100*time.Microsecond))
+	c.OK(subjectService, "answered in %v", took.Round(100*time.Microsecond))
 	c.clock(answer, begun, took)
 	switch {
 	case err == nil:
-		c.ok(subjectList, "granted")
+		c.OK(subjectList, "granted")
 	case hasCode(err, bloberror.ContainerNotFound, bloberror.ContainerBeingDeleted, bloberror.ContainerDisabled):
-		c.report(driver.Finding{Subject: subjectContainer, Level: driver.LevelWrong, Detail: plain(err),
+		c.Report(driver.Finding{Subject: subjectContainer, Level: driver.LevelWrong, Detail: plain(err),
 			Remedy:  "Create the container, or correct its name in the URL. (The first acquire creates it if the credential may.)",
 			Command: fmt.Sprintf("az storage container create --account-name %s --name %s", c.account(), c.containerName())})
 		return false
 	case isRefusal(err):
 		c.missingRight(subjectList, "l", "locks cannot be listed, and waiters for many names ask for each", driver.LevelDoubtful, err)
 	default:
-		c.report(driver.Finding{Subject: subjectCredential, Level: driver.LevelWrong, Detail: plain(err),
+		c.Report(driver.Finding{Subject: subjectCredential, Level: driver.LevelWrong, Detail: plain(err),
 			Remedy: "Correct the credential: it must belong to the account, must not have expired, and this machine's clock must be right; the " +
 				"account's network rules must admit this machine."})
 		return false
@@ -287,7 +283,7 @@ func (c *checkup) clock(answer *http.Response, begun time.Time, took time.Durati
 			"away from its own time", off)
 		found.Remedy = "Synchronize this machine's clock (chrony, systemd-timesyncd)."
 	}
-	c.report(found)
+	c.Report(found)
 }
 
 // foreign looks for blobs of other programs among those of the first page.
@@ -301,13 +297,13 @@ func (c *checkup) foreign(context.Context) bool {
 		}
 	}
 	if n > 0 {
-		c.report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("%d of the first %d blobs are no lock's, such as %s: another program may delete or overwrite locks here", n,
 				len(c.listed), driver.Quote(example)),
 			Remedy: "Give the locks a container of their own, or a folder: azblob://ACCOUNT/CONTAINER/FOLDER, in all programs at the same time."})
 		return true
 	}
-	c.ok(subjectForeign, "none among the first %d blobs", len(c.listed))
+	c.OK(subjectForeign, "none among the first %d blobs", len(c.listed))
 	return true
 }
 
@@ -324,7 +320,7 @@ func (c *checkup) tier(context.Context) bool {
 		}
 	}
 	if n > 0 {
-		c.report(driver.Finding{Subject: subjectTier, Level: driver.LevelWrong,
+		c.Report(driver.Finding{Subject: subjectTier, Level: driver.LevelWrong,
 			Detail: fmt.Sprintf("%d of the first %d blobs are locks in the archive tier, such as %s: the service refuses to read their data and to "+
 				"write their records", n, len(c.listed), driver.Quote(example)),
 			Remedy: "Except the locks from the lifecycle rule that archives blobs, and move them back, which takes hours. With Azure's command:",
@@ -332,7 +328,7 @@ func (c *checkup) tier(context.Context) bool {
 				c.containerName())})
 		return true
 	}
-	c.ok(subjectTier, "no lock among the first %d blobs is archived", len(c.listed))
+	c.OK(subjectTier, "no lock among the first %d blobs is archived", len(c.listed))
 	return true
 }
 
@@ -357,9 +353,9 @@ func (c *checkup) softDelete(ctx context.Context) bool {
 		if policy.Days != nil {
 			days = *policy.Days
 		}
-		c.ok(subjectSoftDelete, "on: deleted blobs are kept and billed for %d days; do not restore the blob of a lock that is in use", days)
+		c.OK(subjectSoftDelete, "on: deleted blobs are kept and billed for %d days; do not restore the blob of a lock that is in use", days)
 	default:
-		c.ok(subjectSoftDelete, "off")
+		c.OK(subjectSoftDelete, "off")
 	}
 	return true
 }
@@ -380,14 +376,14 @@ func (c *checkup) versioning(ctx context.Context) bool {
 	case err != nil:
 		c.unchecked(subjectVersioning, plain(err), "Look at it with another credential:", show)
 	case p.VersionID != nil && *p.VersionID != "":
-		c.report(driver.Finding{Subject: subjectVersioning, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectVersioning, Level: driver.LevelDoubtful,
 			Detail: "on: every grant and every write of data leaves a version of the blob, which is kept and billed",
 			Remedy: "Keep the locks in an account without versioning, or add a lifecycle rule that deletes old versions only. To turn it off for " +
 				"the account:",
 			Command: fmt.Sprintf("az storage account blob-service-properties update --account-name %s --enable-versioning false",
 				c.account())})
 	default:
-		c.ok(subjectVersioning, "off when the blob %s was written", driver.Quote(*c.listed[0].Name))
+		c.OK(subjectVersioning, "off when the blob %s was written", driver.Quote(*c.listed[0].Name))
 	}
 	return true
 }
@@ -395,7 +391,7 @@ func (c *checkup) versioning(ctx context.Context) bool {
 // lifecycle says what the data plane does not show.
 func (c *checkup) lifecycle(context.Context) bool {
 	if c.account() == emulatorAccount {
-		c.ok(subjectLifecycle, "the emulator has none")
+		c.OK(subjectLifecycle, "the emulator has none")
 		return true
 	}
 	c.unchecked(subjectLifecycle, "they belong to the management of the account, which a credential for blobs does not reach: a rule that "+

@@ -22,31 +22,31 @@ func (c *checkup) container(ctx context.Context) bool {
 		return err
 	})
 	if err != nil {
-		c.ok(subjectContainer, "%s exists", c.containerName())
+		c.OK(subjectContainer, "%s exists", c.containerName())
 		const detail = "the credential may not read the container's properties: "
 		c.unchecked(subjectPublic, detail+plain(err), "Look at it with another credential:",
 			fmt.Sprintf("az storage container show-permission --account-name %s --name %s", c.account(), c.containerName()))
 		c.unchecked(subjectImmutable, detail+plain(err), "", "")
 		return true
 	}
-	c.ok(subjectContainer, "%s exists", c.containerName())
+	c.OK(subjectContainer, "%s exists", c.containerName())
 	if p.BlobPublicAccess != nil && *p.BlobPublicAccess != "" {
-		c.report(driver.Finding{Subject: subjectPublic, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectPublic, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("anybody may read the container without a credential (%s): owners, data and lease IDs of all locks",
 				*p.BlobPublicAccess),
 			Remedy: "Turn it off. With Azure's command:",
 			Command: fmt.Sprintf("az storage container set-permission --account-name %s --name %s --public-access off", c.account(),
 				c.containerName())})
 	} else {
-		c.ok(subjectPublic, "off")
+		c.OK(subjectPublic, "off")
 	}
 	held, policy := p.HasLegalHold != nil && *p.HasLegalHold, p.HasImmutabilityPolicy != nil && *p.HasImmutabilityPolicy
 	if held || policy {
-		c.report(driver.Finding{Subject: subjectImmutable, Level: driver.LevelWrong,
+		c.Report(driver.Finding{Subject: subjectImmutable, Level: driver.LevelWrong,
 			Detail: "the container has a legal hold or an immutability policy: the service refuses to write a lock's record again",
 			Remedy: "Keep the locks in a container of their own, without them."})
 	} else {
-		c.ok(subjectImmutable, "no legal hold and no policy")
+		c.OK(subjectImmutable, "no legal hold and no policy")
 	}
 	return true
 }
@@ -87,14 +87,14 @@ func (c *checkup) rights(ctx context.Context) bool {
 		var answer *StorageError
 		switch {
 		case isRefusal(err) && right.level == driver.LevelOK:
-			c.ok(right.subject, "not granted; locks do not need it. Without it the blob %q of this check stays, and Prune deletes nothing", b.path)
+			c.OK(right.subject, "not granted; locks do not need it. Without it the blob %q of this check stays, and Prune deletes nothing", b.path)
 		case isRefusal(err):
 			c.missingRight(right.subject, right.letter, right.without, right.level, err)
 		case err != nil && (!errors.As(err, &answer) || answer.Status == http.StatusForbidden || answer.Status >= http.StatusInternalServerError):
-			c.report(driver.Finding{Subject: right.subject, Level: max(right.level, driver.LevelUnchecked), Detail: plain(err),
+			c.Report(driver.Finding{Subject: right.subject, Level: max(right.level, driver.LevelUnchecked), Detail: plain(err),
 				Remedy: "Check the credential, its permissions and the account's network rules, then check again."})
 		default: // the blob is missing or has another ETag: the right is there
-			c.ok(right.subject, "granted")
+			c.OK(right.subject, "granted")
 		}
 	}
 	return true
@@ -112,5 +112,5 @@ func (c *checkup) missingRight(subject, letter, without string, level driver.Lev
 		found.Command = fmt.Sprintf("az storage container generate-sas --account-name %s --name %s --permissions rcwl --expiry TIME", c.account(),
 			c.containerName())
 	}
-	c.report(found)
+	c.Report(found)
 }

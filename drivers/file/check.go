@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 func openForCheck(_ context.Context, rawURL string) (driver.Locker, error) {
@@ -34,23 +35,14 @@ const (
 	subjectForeign    = "foreign files"
 )
 
-// findings collects what a system's own checks find.
-type findings struct{ report func(driver.Finding) }
-
-func (f findings) ok(subject, format string, args ...any) {
-	f.report(driver.Finding{Subject: subject, Detail: fmt.Sprintf(format, args...)})
-}
-
-func (f findings) unchecked(subject, format string, args ...any) {
-	f.report(driver.Finding{Subject: subject, Level: driver.LevelUnchecked, Detail: fmt.Sprintf(format, args...)})
-}
+type findings = driverutil.Report
 
 // Check implements [driver.Checker]. It only reads.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	found, err := result(func(set func([]driver.Finding)) error {
 		return l.call(ctx, "check", "", nil, func(context.Context) error {
 			var all []driver.Finding
-			l.examine(findings{func(f driver.Finding) { all = append(all, f) }})
+			l.examine(func(f driver.Finding) { all = append(all, f) })
 			set(all)
 			return nil
 		})
@@ -72,18 +64,18 @@ func (l *Locker) examine(f findings) {
 	var refused *folderError
 	switch err := checkPath(l.dir); {
 	case errors.As(err, &refused):
-		f.report(driver.Finding{Subject: subjectMode, Level: driver.LevelWrong,
+		f(driver.Finding{Subject: subjectMode, Level: driver.LevelWrong,
 			Detail: plain(err), Remedy: "Correct it as the one who owns it, or use another folder:", Command: refused.fix})
 		return
 	case err != nil:
-		f.report(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: plain(err),
+		f(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: plain(err),
 			Remedy: "Let the user of this process enter every folder on the way, or use another folder."})
 		return
 	}
 	info, err := os.Stat(l.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.report(driver.Finding{Subject: subjectFolder, Level: driver.LevelDoubtful,
+		f(driver.Finding{Subject: subjectFolder, Level: driver.LevelDoubtful,
 			Detail:  l.dir + " does not exist, so there are no locks yet",
 			Remedy:  "Correct the URL, or make the folder (the first program that uses it does so):",
 			Command: "mkdir -p -m 700 " + quoteShell(l.dir)})
@@ -92,11 +84,11 @@ func (l *Locker) examine(f findings) {
 		if err == nil {
 			err = errors.New("it is not a folder")
 		}
-		f.report(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: l.dir + ": " + plain(err),
+		f(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: l.dir + ": " + plain(err),
 			Remedy: "Use another folder, or correct this one."})
 		return
 	}
-	f.ok(subjectFolder, "%s exists", l.dir)
+	f.OK(subjectFolder, "%s exists", l.dir)
 	l.examineMode(f, info)
 	l.examineFileSystem(f)
 	l.examineClock(f)
@@ -110,21 +102,21 @@ func (l *Locker) examineWatch(f findings) {
 	trial, err := openWatch(l.dir, func(string) {}, func() {})
 	if err != nil {
 		remedy, command := watchRemedy(err)
-		f.report(driver.Finding{Subject: subjectWatch, Level: driver.LevelDoubtful,
+		f(driver.Finding{Subject: subjectWatch, Level: driver.LevelDoubtful,
 			Detail:  "waiters poll, because the folder cannot be watched: " + plain(explainWatch(err)),
 			Remedy:  remedy,
 			Command: command})
 		return
 	}
 	trial.close()
-	f.ok(subjectWatch, "a release wakes the waiters of other processes")
+	f.OK(subjectWatch, "a release wakes the waiters of other processes")
 }
 
 // examineFiles looks for files of other programs.
 func (l *Locker) examineFiles(f findings) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
-		f.report(driver.Finding{Subject: subjectForeign, Level: driver.LevelWrong, Detail: plain(err),
+		f(driver.Finding{Subject: subjectForeign, Level: driver.LevelWrong, Detail: plain(err),
 			Remedy: "Let the user of this process read the folder."})
 		return
 	}
@@ -141,12 +133,12 @@ func (l *Locker) examineFiles(f findings) {
 		if foreign > 1 {
 			which = fmt.Sprintf("%d files are not Holdfast's, such as ", foreign)
 		}
-		f.report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
+		f(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
 			Detail: which + driver.Quote(example) + "; another program that works in the folder may remove lock files",
 			Remedy: "Give the locks a folder of their own."})
 		return
 	}
-	f.ok(subjectForeign, "none among %d files", len(entries))
+	f.OK(subjectForeign, "none among %d files", len(entries))
 }
 
 // isOurs reports whether a file may be the driver's.

@@ -71,13 +71,13 @@ func (l *Locker) examineFileSystem(f findings) {
 	path, pathErr := filepath.EvalSymlinks(l.dir)
 	m, known := mountOf(string(table), path)
 	if err != nil || pathErr != nil || !known {
-		f.unchecked(subjectFileSystem, "the mount of the folder is unknown: %v", errors.Join(err, pathErr))
+		f.Unchecked(subjectFileSystem, "", "the mount of the folder is unknown: %v", errors.Join(err, pathErr))
 	} else {
-		f.report(m.examine())
+		f(m.examine())
 	}
 	var space unix.Statfs_t
 	if err := unix.Statfs(l.dir, &space); err != nil {
-		f.unchecked(subjectSpace, "unknown: %v", err)
+		f.Unchecked(subjectSpace, "", "unknown: %v", err)
 		return
 	}
 	const little, few = 4 << 20, 100
@@ -93,7 +93,7 @@ func (l *Locker) examineFileSystem(f findings) {
 	default:
 		found.Remedy = ""
 	}
-	f.report(found)
+	f(found)
 }
 
 // examine evaluates the kind of the file system.
@@ -133,11 +133,11 @@ func (l *Locker) examineClock(f findings) {
 	offset, err := clockOffset()
 	switch {
 	case err != nil:
-		f.unchecked(subjectClock, "%v", err)
+		f.Unchecked(subjectClock, "", "%v", err)
 	case offset != 0:
-		f.ok(subjectClock, "the time since boot judges expiry; the time namespace of this process adds %v to it, which is subtracted", offset)
+		f.OK(subjectClock, "the time since boot judges expiry; the time namespace of this process adds %v to it, which is subtracted", offset)
 	default:
-		f.ok(subjectClock, "the time since boot judges expiry, for all processes of this machine")
+		f.OK(subjectClock, "the time since boot judges expiry, for all processes of this machine")
 	}
 }
 
@@ -147,15 +147,15 @@ func (l *Locker) examineMachine(f findings) {
 	id, err := machineID()
 	switch {
 	case err != nil:
-		f.unchecked(subjectMachine, "%v", err)
+		f.Unchecked(subjectMachine, "", "%v", err)
 	case strings.HasPrefix(id, "host "):
-		f.report(driver.Finding{Subject: subjectMachine, Level: driver.LevelDoubtful,
+		f(driver.Finding{Subject: subjectMachine, Level: driver.LevelDoubtful,
 			Detail: "there is no /etc/machine-id, so the host name stands for the machine: when it changes with a reboot, as in containers, the " +
 				"old records must be deleted by hand",
 			Remedy:  "In a container, mount the host's /etc/machine-id read-only. On a host, make one:",
 			Command: "systemd-machine-id-setup"})
 	default:
-		f.ok(subjectMachine, "/etc/machine-id; its digest in records is %s", l.clock.machine)
+		f.OK(subjectMachine, "/etc/machine-id; its digest in records is %s", l.clock.machine)
 	}
 }
 

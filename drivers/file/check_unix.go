@@ -34,8 +34,8 @@ func (l *Locker) examineMode(f findings, info fs.FileInfo) {
 		found.Remedy = "Unless the group is the user's own:"
 		found.Command = "chmod g-w " + quoteShell(l.dir)
 	default:
-		f.ok(subjectMode, "user %d, mode %04o", uid, mode.Perm())
+		f.OK(subjectMode, "user %d, mode %04o", uid, mode.Perm())
 		return
 	}
-	f.report(found)
+	f(found)
 }

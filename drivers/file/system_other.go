@@ -44,5 +44,5 @@ func removeLock(path string, unlock func()) error {
 func syncDir(string) error { return nil }
 
 func (l *Locker) examineMode(f findings, _ fs.FileInfo) {
-	f.unchecked(subjectMode, "this system has no owners and modes: keep the folder where other users cannot write")
+	f.Unchecked(subjectMode, "", "this system has no owners and modes: keep the folder where other users cannot write")
 }

@@ -51,8 +51,8 @@ const (
 
 // checkup is one call of Check.
 type checkup struct {
-	l      *Locker
-	report func(driver.Finding)
+	driverutil.Report
+	l *Locker
 
 	hello      bson.Raw
 	standalone bool
@@ -63,7 +63,7 @@ type checkup struct {
 
 // Check implements [driver.Checker]. It reads, and sends an update that matches no document.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
-	c := &checkup{l: l, report: report}
+	c := &checkup{l: l, Report: report}
 	return driverutil.CheckSteps(ctx, backend, func() bool { return l.closing.Err() != nil },
 		c.server, c.connection, c.access, c.majorityWrite, c.collection, c.index, c.hints, c.changeStream, c.foreign, c.members,
 		c.configuration)
@@ -88,16 +88,12 @@ func (c *checkup) run(ctx context.Context, commands func(context.Context) error)
 	return c.l.run(ctx, op{verb: "check"}, commands)
 }
 
-func (c *checkup) ok(subject, format string, args ...any) {
-	c.report(driver.Finding{Subject: subject, Detail: fmt.Sprintf(format, args...)})
-}
-
 // failed reports that a step got no answer. A missing right leaves it unchecked.
 func (c *checkup) failed(subject string, level driver.Level, err error, remedy string) {
 	if level != driver.LevelWrong && hasCode(err, codeUnauthorized) {
 		level = driver.LevelUnchecked
 	}
-	c.report(driver.Finding{Subject: subject, Level: level, Detail: plain(err), Remedy: remedy})
+	c.Report(driver.Finding{Subject: subject, Level: level, Detail: plain(err), Remedy: remedy})
 }
 
 var refusedCommand = regexp.MustCompile(`not authorized on \S+ to execute command \{ \w+`)
@@ -147,7 +143,7 @@ func (c *checkup) server(ctx context.Context) bool {
 	if c.notPrimary() {
 		return false
 	}
-	c.ok(subjectReachable, "%s answered in %v", c.address(), roundLatency(took))
+	c.OK(subjectReachable, "%s answered in %v", c.address(), roundLatency(took))
 	version, known := info.Lookup("version").StringValueOK()
 	if !known {
 		version = "of an unknown version"
@@ -164,15 +160,15 @@ func (c *checkup) server(ctx context.Context) bool {
 		c.failed(subjectServer, driver.LevelWrong, err, "Keep the locks on "+serverRule+".")
 		return false
 	case c.standalone:
-		c.report(driver.Finding{Subject: subjectServer, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectServer, Level: driver.LevelDoubtful,
 			Detail: "MongoDB " + version + ", a standalone server: no other server takes over",
 			Remedy: "Make it a replica set: restart it with --replSet rs0, run the command on it in mongosh, and add replicaSet=rs0 to the URL. " +
 				"With three members it survives the loss of one.",
 			Command: command("admin", docOf("replSetInitiate", doc{}))})
 	case c.router:
-		c.ok(subjectServer, "MongoDB %s, a router of a sharded cluster: the routers' clocks judge expiry", version)
+		c.OK(subjectServer, "MongoDB %s, a router of a sharded cluster: the routers' clocks judge expiry", version)
 	default:
-		c.ok(subjectServer, "MongoDB %s, replica set %s", version, set)
+		c.OK(subjectServer, "MongoDB %s, replica set %s", version, set)
 	}
 	return true
 }
@@ -196,7 +192,7 @@ func (c *checkup) notPrimary() bool {
 	if host, ok := c.hello.Lookup("primary").StringValueOK(); ok {
 		found.Detail += "; the primary is " + host
 	}
-	c.report(found)
+	c.Report(found)
 	return true
 }
 
@@ -219,14 +215,14 @@ func roundLatency(d time.Duration) time.Duration {
 func (c *checkup) connection(context.Context) bool {
 	dial := c.l.dial
 	if dial == nil {
-		c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelUnchecked,
+		c.Report(driver.Finding{Subject: subjectConnection, Level: driver.LevelUnchecked,
 			Detail: "that of the program's own client, whose settings cannot be read",
 			Remedy: "Set its MaxConnIdleTime to " + driver.FormatDuration(maxIdle) + ", or make a client for the locks alone."})
 		return true
 	}
 	idle := dial.MaxConnIdleTime != nil && (*dial.MaxConnIdleTime == 0 || *dial.MaxConnIdleTime > longestIdle)
 	if idle {
-		c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,
 			Detail: "maxIdleTimeMS keeps connections that a firewall may have forgotten; renewals that try them one after another can lose a lease",
 			Remedy: "Remove maxIdleTimeMS from the URL: the default is " + driver.FormatDuration(maxIdle) + "."})
 	}
@@ -236,11 +232,11 @@ func (c *checkup) connection(context.Context) bool {
 	set, _ := c.hello.Lookup("setName").StringValueOK()
 	if dial.Direct == nil || !*dial.Direct {
 		if !idle {
-			c.ok(subjectConnection, "the client follows the primary of the set")
+			c.OK(subjectConnection, "the client follows the primary of the set")
 		}
 		return true
 	}
-	c.report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,
+	c.Report(driver.Finding{Subject: subjectConnection, Level: driver.LevelDoubtful,
 		Detail: "directConnection=true binds the client to one member: when another becomes the primary, no lock can be acquired or renewed",
 		Remedy: "Remove directConnection from the URL, name all members as hosts, and add replicaSet=" + set + "."})
 	return true
@@ -259,11 +255,11 @@ func (c *checkup) majorityWrite(ctx context.Context) bool {
 		c.failed(subjectWrite, driver.LevelWrong, err,
 			"A majority of the members with data must run and replicate: start those that are down, see rs.status() in mongosh.")
 	case took > slow:
-		c.report(driver.Finding{Subject: subjectWrite, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectWrite, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("a majority took %v to acknowledge a write", roundLatency(took)),
 			Remedy: "Look for a slow disk, a slow network or lagging members: rs.printSecondaryReplicationInfo() in mongosh."})
 	default:
-		c.ok(subjectWrite, "a majority acknowledged a write in %v; every lock is written with write concern majority, whatever the default is",
+		c.OK(subjectWrite, "a majority acknowledged a write in %v; every lock is written with write concern majority, whatever the default is",
 			roundLatency(took))
 	}
 	return true
@@ -281,7 +277,7 @@ func (c *checkup) index(ctx context.Context) bool {
 		return true
 	}
 	if wrong := wrongTTL(indexes); wrong != nil {
-		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelWrong,
+		c.Report(driver.Finding{Subject: subjectIndex, Level: driver.LevelWrong,
 			Detail: fmt.Sprintf("the index %s expires records by %s: it removes the records of locks that are held, and two holders "+
 				"can overlap", wrong.Name, wrong.fields()),
 			Remedy:  "Drop the index. In mongosh:",
@@ -296,19 +292,19 @@ func (c *checkup) index(ctx context.Context) bool {
 		field("expireAfterSeconds", wanted)}}))
 	switch {
 	case retention == nil:
-		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
 			Detail:  "there is no TTL index: the records of locks that nobody uses any more stay forever",
 			Remedy:  "Grant createIndex, so that the next start of a program makes the index, or make it in mongosh:",
 			Command: command(database, create)})
 	case !retention.removes():
-		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("the index %s on %s has no expireAfterSeconds: the records of locks that nobody uses any more stay forever",
 				retention.Name, fieldExpiresAt),
 			Remedy:  "Drop the index; the next start of a program makes the right one. In mongosh:",
 			Command: c.l.dropIndex(retention)})
 	case retention.after() != c.l.config.retention:
 		have := retention.after()
-		c.report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("the index removes records %s after their expiry, and the URL wants %s: data and last holders are kept for "+
 				"another time than expected",
 				driver.FormatDuration(have), driver.FormatDuration(c.l.config.retention)),
@@ -316,7 +312,7 @@ func (c *checkup) index(ctx context.Context) bool {
 			Command: command(database, doc{field("collMod", locks),
 				field("index", doc{field("name", retention.Name), field("expireAfterSeconds", wanted)})})})
 	default:
-		c.ok(subjectIndex, "records are removed %s after their expiry or release", driver.FormatDuration(c.l.config.retention))
+		c.OK(subjectIndex, "records are removed %s after their expiry or release", driver.FormatDuration(c.l.config.retention))
 	}
 	return true
 }
@@ -332,7 +328,7 @@ func urlDuration(d time.Duration) string {
 // changeStream opens a stream and closes it.
 func (c *checkup) changeStream(ctx context.Context) bool {
 	if c.standalone {
-		c.report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
 			Detail: "a standalone server has no change streams: callers that watch a lock without waiting for it poll",
 			Remedy: "Make it a replica set; see the finding about the server."})
 		return true
@@ -345,13 +341,13 @@ func (c *checkup) changeStream(ctx context.Context) bool {
 		return stream.Close(ctx)
 	})
 	if err != nil {
-		c.report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
 			Detail: plain(err),
 			Remedy: "Grant the privilege changeStream, which the role readWrite has; without it, callers that watch a lock without waiting for it " +
 				"poll."})
 		return true
 	}
-	c.ok(subjectStream, "available to callers that watch a lock without waiting for it")
+	c.OK(subjectStream, "available to callers that watch a lock without waiting for it")
 	return true
 }
 
@@ -381,11 +377,11 @@ func (c *checkup) foreign(ctx context.Context) bool {
 	case err != nil:
 		c.failed(subjectForeign, driver.LevelDoubtful, err, "Grant the privilege find.")
 	case other != "":
-		c.report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectForeign, Level: driver.LevelDoubtful,
 			Detail: "the collection has a document with " + other + ", which is no lock's: another program seems to write here",
 			Remedy: "Give the locks a collection of their own (URL parameter " + paramCollection + "), or remove the other program's documents."})
 	default:
-		c.ok(subjectForeign, "every document has the _id of a lock")
+		c.OK(subjectForeign, "every document has the _id of a lock")
 	}
 	return true
 }

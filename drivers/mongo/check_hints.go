@@ -14,11 +14,11 @@ import (
 // hints examines the collections by which a release wakes waiters, and follows one. It makes none.
 func (c *checkup) hints(ctx context.Context) bool {
 	if c.l.config.wake != WakeHints {
-		c.ok(subjectHints, "not used: the URL has wake=%s", string(c.l.config.wake))
+		c.OK(subjectHints, "not used: the URL has wake=%s", string(c.l.config.wake))
 		return true
 	}
 	doubtful := func(detail, remedy, command string) bool {
-		c.report(driver.Finding{Subject: subjectHints, Level: driver.LevelDoubtful, Detail: detail, Remedy: remedy, Command: command})
+		c.Report(driver.Finding{Subject: subjectHints, Level: driver.LevelDoubtful, Detail: detail, Remedy: remedy, Command: command})
 		return true
 	}
 	if length := len(c.l.namespace()) + len(hintsSuffix+"0"); length > maxNamespace {
@@ -61,10 +61,10 @@ func (c *checkup) hints(ctx context.Context) bool {
 	case err != nil:
 		c.failed(subjectHints, driver.LevelDoubtful, err, "Waiters poll until this client can follow a capped collection.")
 	case len(found) == 0 && !exists:
-		c.report(driver.Finding{Subject: subjectHints, Level: driver.LevelUnchecked,
+		c.Report(driver.Finding{Subject: subjectHints, Level: driver.LevelUnchecked,
 			Detail: "not tried: there is neither a collection of locks nor one of hints yet"})
 	default:
-		c.ok(subjectHints, "a release wakes the next waiter; %d of %d collections of hints exist, the others are made when needed", len(found),
+		c.OK(subjectHints, "a release wakes the next waiter; %d of %d collections of hints exist, the others are made when needed", len(found),
 			hintsCollections)
 	}
 	return true

@@ -52,8 +52,8 @@ func (c *checkup) members(ctx context.Context) bool {
 	all := c.memberHosts()
 	if c.l.dial == nil {
 		const why = "the program's own client does not say how to connect to one member"
-		c.report(driver.Finding{Subject: subjectMembers, Level: driver.LevelUnchecked, Detail: why})
-		c.report(driver.Finding{Subject: subjectClocks, Level: driver.LevelUnchecked, Detail: why})
+		c.Report(driver.Finding{Subject: subjectMembers, Level: driver.LevelUnchecked, Detail: why})
+		c.Report(driver.Finding{Subject: subjectClocks, Level: driver.LevelUnchecked, Detail: why})
 		return true
 	}
 	var asked sync.WaitGroup
@@ -126,7 +126,7 @@ func (m *member) ask(ctx context.Context, dial *options.ClientOptions) {
 // reportMembers says whether the set survives the loss of a member.
 func (c *checkup) reportMembers(all []member) {
 	if c.router {
-		c.ok(subjectMembers, "%d routers in the URL", len(all))
+		c.OK(subjectMembers, "%d routers in the URL", len(all))
 		return
 	}
 	var down, arbiters []string
@@ -158,17 +158,17 @@ func (c *checkup) reportMembers(all []member) {
 		}
 		found.Remedy = "Add members until there are three: in mongosh rs.add(HOST)."
 	default:
-		c.ok(subjectMembers, "%d with data, and all answer", data)
+		c.OK(subjectMembers, "%d with data, and all answer", data)
 		return
 	}
-	c.report(found)
+	c.Report(found)
 }
 
 // reportClocks compares the clocks of those that may judge expiry.
 func (c *checkup) reportClocks(all []member) {
 	read := slices.DeleteFunc(slices.Clone(all), func(m member) bool { return m.err != nil || m.arbiter })
 	if len(read) < 2 {
-		c.report(driver.Finding{Subject: subjectClocks, Level: driver.LevelUnchecked, Detail: "there are no two clocks to compare"})
+		c.Report(driver.Finding{Subject: subjectClocks, Level: driver.LevelUnchecked, Detail: "there are no two clocks to compare"})
 		return
 	}
 	slices.SortFunc(read, func(a, b member) int { return int(min(max(a.offset-b.offset, -1), 1)) })
@@ -180,7 +180,7 @@ func (c *checkup) reportClocks(all []member) {
 	skew := last.offset - first.offset
 	certain := skew - first.within - last.within
 	if certain < doubtfulSkew {
-		c.ok(subjectClocks, "they agree within %v", max(skew, first.within+last.within).Round(time.Millisecond))
+		c.OK(subjectClocks, "they agree within %v", max(skew, first.within+last.within).Round(time.Millisecond))
 		return
 	}
 	found := driver.Finding{Subject: subjectClocks, Level: driver.LevelDoubtful,
@@ -191,7 +191,7 @@ func (c *checkup) reportClocks(all []member) {
 		found.Level = driver.LevelWrong
 		found.Detail += ", which is more than the default grace"
 	}
-	c.report(found)
+	c.Report(found)
 }
 
 // configuration examines the settings of the replica set that locks depend on.
@@ -212,24 +212,24 @@ func (c *checkup) configuration(ctx context.Context) bool {
 		return true
 	}
 	if journal, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok && !journal {
-		c.report(driver.Finding{Subject: subjectJournal, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectJournal, Level: driver.LevelDoubtful,
 			Detail: "the set acknowledges a majority write before it is in the journals (writeConcernMajorityJournalDefault: false): if all " +
 				"members lose power, a lock that was granted can be lost",
 			Remedy: "In mongosh: c = rs.conf(); c.writeConcernMajorityJournalDefault = true; rs.reconfig(c)"})
 	} else {
-		c.ok(subjectJournal, "a majority write is in the journals before it is acknowledged")
+		c.OK(subjectJournal, "a majority write is in the journals before it is acknowledged")
 	}
 	const longest = 13 * time.Second // a fail-over, some 2 s more, must fit into half of the TTL
 	ms, _ := reply.Lookup("config", "settings", "electionTimeoutMillis").AsInt64OK()
 	timeout := time.Duration(ms) * time.Millisecond
 	if timeout > longest {
-		c.report(driver.Finding{Subject: subjectElection, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectElection, Level: driver.LevelDoubtful,
 			Detail: fmt.Sprintf("after a crash of the primary the set waits %s before it elects another: leases with the default TTL of 30s are "+
 				"lost by then", driver.FormatDuration(timeout)),
 			Remedy: "Use leases with a TTL of at least three times that, or in mongosh: c = rs.conf(); c.settings.electionTimeoutMillis = 10000; " +
 				"rs.reconfig(c)"})
 	} else {
-		c.ok(subjectElection, "%s: leases with a TTL of 30s survive the crash of a primary", driver.FormatDuration(timeout))
+		c.OK(subjectElection, "%s: leases with a TTL of 30s survive the crash of a primary", driver.FormatDuration(timeout))
 	}
 	return true
 }

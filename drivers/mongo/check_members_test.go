@@ -12,7 +12,7 @@ import (
 var errDown = errors.New("down")
 
 func findingsOf(fn func(*checkup)) (found []driver.Finding) {
-	fn(&checkup{report: func(f driver.Finding) { found = append(found, f) }})
+	fn(&checkup{Report: func(f driver.Finding) { found = append(found, f) }})
 	return found
 }
 

@@ -27,7 +27,7 @@ func (c *checkup) access(ctx context.Context) bool {
 	if c.user == "" {
 		return c.anonymous(ctx)
 	}
-	c.ok(subjectAccess, "the connection is that of the user %s of the database %s", driver.Quote(c.user), c.userDB)
+	c.OK(subjectAccess, "the connection is that of the user %s of the database %s", driver.Quote(c.user), c.userDB)
 	c.privileges(status)
 	return true
 }
@@ -36,13 +36,13 @@ func (c *checkup) access(ctx context.Context) bool {
 func (c *checkup) anonymous(ctx context.Context) bool {
 	err := c.run(ctx, c.l.dryRunAcquire)
 	if hasCode(err, codeUnauthorized) {
-		c.report(driver.Finding{Subject: subjectAccess, Level: driver.LevelWrong,
+		c.Report(driver.Finding{Subject: subjectAccess, Level: driver.LevelWrong,
 			Detail: "the server demands a user, and the URL names none",
 			Remedy: "Put user and password into the URL, in HOLDFAST_BACKEND and not on a command line: " +
 				"mongodb://USER:PASSWORD@HOSTS/DATABASE?authSource=admin."})
 		return false
 	}
-	c.report(driver.Finding{Subject: subjectAccess, Level: driver.LevelDoubtful,
+	c.Report(driver.Finding{Subject: subjectAccess, Level: driver.LevelDoubtful,
 		Detail: "the server has no access control: whoever reaches its port can take and release every lock",
 		Remedy: "Start the members with security.keyFile and security.authorization, and create a user with the role readWrite on the database " +
 			"of the locks."})
@@ -79,10 +79,10 @@ func (c *checkup) privileges(status bson.Raw) {
 			}
 		}
 		if len(missing) == 0 {
-			c.ok(p.subject, "granted on %s", p.collection)
+			c.OK(p.subject, "granted on %s", p.collection)
 			continue
 		}
-		c.report(c.missing(p, missing))
+		c.Report(c.missing(p, missing))
 	}
 }
 

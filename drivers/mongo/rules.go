@@ -181,18 +181,18 @@ func (c *checkup) collection(ctx context.Context) bool {
 	case err != nil:
 		c.failed(subjectCollection, driver.LevelDoubtful, err, "Make sure that the validator of the collection accepts the records of locks.")
 	case unique != nil:
-		c.report(driver.Finding{Subject: subjectCollection, Level: driver.LevelWrong,
+		c.Report(driver.Finding{Subject: subjectCollection, Level: driver.LevelWrong,
 			Detail: fmt.Sprintf("the index %s on %s is unique: it refuses the records of locks, as a rule all but the first", unique.Name,
 				unique.fields()),
 			Remedy:  "Drop the index. In mongosh:",
 			Command: c.l.dropIndex(unique)})
 	case refuses:
-		c.report(driver.Finding{Subject: subjectCollection, Level: driver.LevelDoubtful,
+		c.Report(driver.Finding{Subject: subjectCollection, Level: driver.LevelDoubtful,
 			Detail:  "the validator of " + c.l.namespace() + " refuses the record of a test lock: perhaps no lock can be acquired",
 			Remedy:  "If locks cannot be acquired, remove the validator, or give them a collection of their own. In mongosh:",
 			Command: dropValidator(c.l.namespace())})
 	default:
-		c.ok(subjectCollection, "%s is an ordinary collection, or will become one", c.l.namespace())
+		c.OK(subjectCollection, "%s is an ordinary collection, or will become one", c.l.namespace())
 	}
 	return true
 }

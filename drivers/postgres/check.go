@@ -28,8 +28,8 @@ const (
 
 // checkup is one call of Check.
 type checkup struct {
+	driverutil.Report
 	l      *Locker
-	report func(driver.Finding)
 	found  found
 	table  string        // quoted, with its schema
 	offset time.Duration // of the server's clock to that of this process, at the beginning
@@ -37,22 +37,9 @@ type checkup struct {
 
 // Check implements [driver.Checker]. It reads, and sends a notification to itself.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
-	c := &checkup{l: l, report: report}
+	c := &checkup{l: l, Report: report}
 	return driverutil.CheckSteps(ctx, backend, l.calls.Closed,
 		c.server, c.primary, c.durability, c.standbys, c.examineTable, c.clock, c.waking)
-}
-
-func (c *checkup) ok(subject, format string, args ...any) {
-	c.report(driver.Finding{Subject: subject, Detail: fmt.Sprintf(format, args...)})
-}
-
-func (c *checkup) doubtful(subject, remedy, format string, args ...any) {
-	c.report(driver.Finding{Subject: subject, Level: driver.LevelDoubtful, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
-}
-
-func (c *checkup) wrong(subject, remedy, command, format string, args ...any) {
-	c.report(driver.Finding{Subject: subject, Level: driver.LevelWrong,
-		Detail: fmt.Sprintf(format, args...), Remedy: remedy, Command: command})
 }
 
 // read runs one query of a step. A right that is missing leaves the step unchecked.
@@ -65,7 +52,7 @@ func (c *checkup) read(ctx context.Context, subject string, query func(context.C
 	if hasCode(err, codeDenied) {
 		f.Level = driver.LevelUnchecked
 	}
-	c.report(f)
+	c.Report(f)
 	return false
 }
 
@@ -86,12 +73,12 @@ func (c *checkup) server(ctx context.Context) bool {
 	})
 	switch {
 	case errors.Is(err, driver.ErrInvalid):
-		c.wrong(subjectServer, "Keep the locks in a database of another server.", "", "%s", plain(err))
+		c.Wrong(subjectServer, "Keep the locks in a database of another server.", "", "%s", plain(err))
 	case err != nil:
-		c.wrong(subjectServer, "Check that the server runs, that this machine reaches its port (firewall, DNS, TLS), "+
+		c.Wrong(subjectServer, "Check that the server runs, that this machine reaches its port (firewall, DNS, TLS), "+
 			"and the URL's host, port, user and database.", "", "%s", plain(err))
 	default:
-		c.ok(subjectServer, "PostgreSQL %d answered in %v", c.found.version/10000, took.Round(100*time.Microsecond))
+		c.OK(subjectServer, "PostgreSQL %d answered in %v", c.found.version/10000, took.Round(100*time.Microsecond))
 	}
 	return err == nil
 }
@@ -106,15 +93,15 @@ func (c *checkup) primary(context.Context) bool {
 		if f.lag != nil {
 			age = fmt.Sprintf("; what it has last replayed is %v old", seconds(*f.lag).Round(time.Millisecond))
 		}
-		c.wrong(subjectPrimary, "Name the primary in the URL, or all servers as hosts: h1,h2.", "",
+		c.Wrong(subjectPrimary, "Name the primary in the URL, or all servers as hosts: h1,h2.", "",
 			"the server is a standby: no lock can be acquired or renewed there%s", age)
 		return false
 	case f.readOnly == "on":
-		c.wrong(subjectPrimary, "Set it to off for the user of the locks: ALTER ROLE … SET default_transaction_read_only = off.", "",
+		c.Wrong(subjectPrimary, "Set it to off for the user of the locks: ALTER ROLE … SET default_transaction_read_only = off.", "",
 			"default_transaction_read_only is on: no lock can be acquired or renewed")
 		return false
 	}
-	c.ok(subjectPrimary, "it is a primary, and takes writes")
+	c.OK(subjectPrimary, "it is a primary, and takes writes")
 	return true
 }
 
@@ -122,14 +109,14 @@ func (c *checkup) primary(context.Context) bool {
 func (c *checkup) durability(context.Context) bool {
 	switch f := c.found; {
 	case f.fsync == "off":
-		c.wrong(subjectDurability, "Set fsync to on.", "", "fsync is off: a crash of the machine can lose grants, or the database")
+		c.Wrong(subjectDurability, "Set fsync to on.", "", "fsync is off: a crash of the machine can lose grants, or the database")
 	case f.commit == "remote_write" && f.sync != "":
-		c.doubtful(subjectDurability, "Set synchronous_commit to on for the user of the locks.",
+		c.Doubtful(subjectDurability, "Set synchronous_commit to on for the user of the locks.",
 			"synchronous_commit is remote_write: a standby confirms what it has not written to its disk")
 	case f.commit == "off" || f.commit == "local":
-		c.ok(subjectDurability, "synchronous_commit is %s by default, and on for every write of a lock", f.commit)
+		c.OK(subjectDurability, "synchronous_commit is %s by default, and on for every write of a lock", f.commit)
 	default:
-		c.ok(subjectDurability, "every write of a lock is flushed before it is confirmed")
+		c.OK(subjectDurability, "every write of a lock is flushed before it is confirmed")
 	}
 	return true
 }
@@ -161,25 +148,25 @@ func (c *checkup) standbys(ctx context.Context) bool {
 	const remedy = "Set synchronous_standby_names, such as 'ANY 1 (*)', and fail over to a standby that has confirmed."
 	switch names := c.found.sync; {
 	case names == "" && async != "":
-		c.doubtful(subjectStandbys, remedy, "these standbys are asynchronous: %s; %s", async, forget)
+		c.Doubtful(subjectStandbys, remedy, "these standbys are asynchronous: %s; %s", async, forget)
 	case names == "" && hidden > 0:
-		c.doubtful(subjectStandbys, remedy, "there are standbys, and synchronous_standby_names is empty; %s", forget)
+		c.Doubtful(subjectStandbys, remedy, "there are standbys, and synchronous_standby_names is empty; %s", forget)
 	case names == "":
-		c.ok(subjectStandbys, "none is connected: after a crash the locks are there again when the server is")
+		c.OK(subjectStandbys, "none is connected: after a crash the locks are there again when the server is")
 	case hidden > 0:
-		c.report(driver.Finding{Subject: subjectStandbys, Level: driver.LevelUnchecked, Remedy: "Grant the user the role pg_monitor.",
-			Detail: "commits wait for synchronous_standby_names = " + driver.Quote(names) + "; the user may not see the standbys"})
+		c.Unchecked(subjectStandbys, "Grant the user the role pg_monitor.",
+			"commits wait for synchronous_standby_names = %s; the user may not see the standbys", driver.Quote(names))
 	case sync == "":
-		c.wrong(subjectStandbys, "Start the standby, or correct its application_name in primary_conninfo.", "",
+		c.Wrong(subjectStandbys, "Start the standby, or correct its application_name in primary_conninfo.", "",
 			"commits wait for synchronous_standby_names = %s, and no such standby is connected: each acquire times out", driver.Quote(names))
 	case async != "":
-		c.doubtful(subjectStandbys, "Fail over to a synchronous one only.",
+		c.Doubtful(subjectStandbys, "Fail over to a synchronous one only.",
 			"commits wait for %s; these are asynchronous: %s; %s", sync, async, forget)
 	default:
-		c.ok(subjectStandbys, "commits wait for %s", sync)
+		c.OK(subjectStandbys, "commits wait for %s", sync)
 	}
 	if behind := seconds(lag); behind > maxLag {
-		c.doubtful(subjectStandbys, "Look for a slow disk, a slow network, or a long query on the standby.",
+		c.Doubtful(subjectStandbys, "Look for a slow disk, a slow network, or a long query on the standby.",
 			"the standby %s is %v behind: a fail-over takes as long", last, behind.Round(time.Second))
 	}
 	return true
@@ -188,7 +175,7 @@ func (c *checkup) standbys(ctx context.Context) bool {
 // examineTable examines the table and the rights on it.
 func (c *checkup) examineTable(ctx context.Context) bool {
 	if c.found.oid == 0 {
-		c.ok(subjectTable, "there is none yet; the first program makes it in the schema %s", driver.Quote(c.found.current))
+		c.OK(subjectTable, "there is none yet; the first program makes it in the schema %s", driver.Quote(c.found.current))
 		return false
 	}
 	var s tableState
@@ -201,27 +188,27 @@ func (c *checkup) examineTable(ctx context.Context) bool {
 	c.table = tableName{c.found.schema, c.l.config.table.name}.quoted()
 	switch {
 	case s.problem != "":
-		c.wrong(subjectTable, "Name another table in the URL parameter "+paramTable+", in all programs at the same time, "+
+		c.Wrong(subjectTable, "Name another table in the URL parameter "+paramTable+", in all programs at the same time, "+
 			"or alter this one as the driver's schema.sql has it.", "",
 			"%s is not one for locks, or of an older version: %s", c.table, s.problem)
 		return false
 	case s.unlogged:
-		c.wrong(subjectTable, "Run this as the owner:", "ALTER TABLE "+c.table+" SET LOGGED",
+		c.Wrong(subjectTable, "Run this as the owner:", "ALTER TABLE "+c.table+" SET LOGGED",
 			"%s is UNLOGGED: it is empty after a crash, and on every standby", c.table)
 	default:
-		c.ok(subjectTable, "%s has what locks need", c.table)
+		c.OK(subjectTable, "%s has what locks need", c.table)
 	}
 	if s.missing != "" {
-		c.wrong(subjectRights, "Run this as the owner, with the user of the locks:", "GRANT "+s.missing+" ON "+c.table+" TO USER",
+		c.Wrong(subjectRights, "Run this as the owner, with the user of the locks:", "GRANT "+s.missing+" ON "+c.table+" TO USER",
 			"the user lacks %s on %s", s.missing, c.table)
 	} else {
-		c.ok(subjectRights, "the user may read and write %s", c.table)
+		c.OK(subjectRights, "the user may read and write %s", c.table)
 	}
 	if s.hides {
-		c.wrong(subjectRows, "Run this as the owner, or let the user bypass it:", "ALTER TABLE "+c.table+" DISABLE ROW LEVEL SECURITY",
+		c.Wrong(subjectRows, "Run this as the owner, or let the user bypass it:", "ALTER TABLE "+c.table+" DISABLE ROW LEVEL SECURITY",
 			"row-level security is in effect for this user: a policy can hide the row of a lock that is held")
 	} else {
-		c.ok(subjectRows, "no policy hides rows from this user")
+		c.OK(subjectRows, "no policy hides rows from this user")
 	}
 	return s.missing == ""
 }
@@ -256,13 +243,13 @@ func (c *checkup) clock(ctx context.Context) bool {
 	step := (now - c.offset).Round(time.Millisecond)
 	switch {
 	case ahead != nil && *ahead > 1:
-		c.doubtful(subjectClock, remedy, "a lock was written %v in the future: the server's clock has stepped back, "+
+		c.Doubtful(subjectClock, remedy, "a lock was written %v in the future: the server's clock has stepped back, "+
 			"or another server has taken over whose clock is behind; leases last longer meanwhile",
 			seconds(*ahead).Round(time.Second))
 	case step > maxStep || step < -maxStep:
-		c.doubtful(subjectClock, remedy, "the server's clock has stepped by %v during this check: a step forward ends leases early", step)
+		c.Doubtful(subjectClock, remedy, "the server's clock has stepped by %v during this check: a step forward ends leases early", step)
 	default:
-		c.ok(subjectClock, "the server's clock runs evenly; it alone judges leases")
+		c.OK(subjectClock, "the server's clock runs evenly; it alone judges leases")
 	}
 	return true
 }
@@ -273,13 +260,13 @@ func (c *checkup) waking(ctx context.Context) bool {
 	switch {
 	case err == nil:
 		events.Close()
-		c.ok(subjectWaking, "a notification arrives: releases wake waiters")
+		c.OK(subjectWaking, "a notification arrives: releases wake waiters")
 	case errors.Is(err, errUndelivered):
-		c.doubtful(subjectWaking,
+		c.Doubtful(subjectWaking,
 			"Give the URL of the server itself in the URL parameter "+paramListen+", percent-encoded, or use session pooling.",
 			"the server's notifications do not arrive, so a pooler in transaction or statement mode is between: waiters poll")
 	case ctx.Err() == nil:
-		c.doubtful(subjectWaking, "Check the URL parameter "+paramListen+", and that the server has a connection left.",
+		c.Doubtful(subjectWaking, "Check the URL parameter "+paramListen+", and that the server has a connection left.",
 			"the connection that is notified of releases cannot be opened: %s", textOf(err))
 	}
 	return true
