@@ -50,6 +50,9 @@ func TestWaitForStandbyEnds(t *testing.T) {
 	l := open(t, victim(t, at))
 	control := client(t, s.AdminURL(""))
 	for name, op := range operations() {
+		if strings.HasSuffix(name, " the queue") {
+			continue // see TestPositionsWaitForNoStandby
+		}
 		for _, end := range []string{"pg_cancel_backend", "pg_terminate_backend", "context"} {
 			t.Run(name+" "+end, func(t *testing.T) {
 				key := name + " " + end
@@ -75,11 +78,37 @@ func TestWaitForStandbyEnds(t *testing.T) {
 				} else {
 					run(t, control, `SELECT `+end+`($1)`, pid)
 				}
-				if err := wait(t); err != nil || name != "enter the queue" { // a position may be forgotten: the next attempt enters again
-					wantUnknown(t, err)
-				}
+				wantUnknown(t, wait(t))
 			})
 		}
+	}
+}
+
+// Positions in a queue may be forgotten by a fail-over: waiters poll, and enter again. So the next holder need not wait until a
+// standby has them.
+func TestPositionsWaitForNoStandby(t *testing.T) {
+	serverprocess.Long(t, "starts servers with a standby or a pooler")
+	t.Parallel()
+	s := postgrestest.Start(t, postgrestest.Options{})
+	l := open(t, s.Database(t))
+	standby := s.Standby(t, true)
+	for name, op := range operations() {
+		if !strings.HasSuffix(name, " the queue") {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			op.prepare(t, l, name)
+			if err := standby.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			err := op.call(bounded(t), l, name)
+			if resumed := standby.Resume(); err != nil || resumed != nil {
+				t.Errorf("with a standby that does not answer: %v, %v", err, resumed)
+			}
+			if r, err := l.Inspect(bounded(t), name); err != nil || !op.effect(t, l, r) {
+				t.Errorf("afterwards %+v, %v", r, err)
+			}
+		})
 	}
 }
 

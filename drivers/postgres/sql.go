@@ -51,6 +51,13 @@ func safely(lockTimeout string) string {
 		set_config('lock_timeout', '` + lockTimeout + `', true)) <> '')`
 }
 
+// quickly is safely for a change of positions in a queue, which may be forgotten with the server: waiters poll, and enter again. Its
+// commit is not flushed and waits for no standby, so the next holder does not wait for it: a holder that releases the lock and asks
+// again enters the queue while the first waiter comes.
+func quickly(lockTimeout string) string {
+	return `(SELECT concat(set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '` + lockTimeout + `', true)) <> '')`
+}
+
 // confirmSQL writes something that nobody reads. As every commit it waits for synchronous standbys, which then have all earlier
 // commits of the server, too. By default everybody may call the function, and it locks no row. The number of the transaction has a
 // standby refuse with the code of a server that is read-only.
@@ -99,7 +106,7 @@ func statementsFor(table tableName, keep int) *statements {
 				history = $15::text::jsonb, data = coalesce($16::bytea, l.data)
 			WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND l.xmin = $2::text::xid`,
 		// Ends the positions of a waiter. $1 names $2 waiter
-		leave: `WITH r AS MATERIALIZED (SELECT l.name FROM ` + t + ` AS l WHERE ` + safely(writeWait) + ` AND l.name = ANY($1::text[])
+		leave: `WITH r AS MATERIALIZED (SELECT l.name FROM ` + t + ` AS l WHERE ` + quickly(writeWait) + ` AND l.name = ANY($1::text[])
 				AND l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)) ORDER BY l.name FOR NO KEY UPDATE)
 			UPDATE ` + t + ` AS l SET emptied = false, queue = ` + queueWithout(`$2::text`) + ` FROM r WHERE l.name = r.name`,
 		// Writes the data of a lock. $1 name $2 holder $3 data $4 token $5 writes
@@ -188,7 +195,7 @@ func joinSQL(t string) string {
 			SELECT CASE WHEN w->>'id' = $2::text THEN ` + me + ` ELSE w END AS w, n
 				FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q(w, n) WHERE w->>'id' = $2::text OR ` + until + ` > ` + nanos + `
 			UNION ALL SELECT ` + me + `, ` + fmt.Sprint(driver.MaxWaiters+1) + ` WHERE NOT ` + within + `) AS q)
-		WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND (` + within + `
+		WHERE ` + quickly(grantWait) + ` AND l.name = $1::text AND (` + within + `
 			OR coalesce(jsonb_array_length(l.queue), 0) < ` + fmt.Sprint(driver.MaxWaiters) + `
 			OR ` + strings.Replace(until, "w", "l.queue->0", 1) + ` <= ` + nanos + `)
 		RETURNING ` + withVersion
