@@ -134,6 +134,31 @@ func (c *Client) Observe(ctx context.Context, name string, opts ...Option) iter.
 // call of an observer Shutdown waits for at most 5 s, and the error says so.
 func (c *Client) Shutdown(ctx context.Context) error { return c.core.Shutdown(ctx) }
 
+// settings applies options over the client's defaults and checks them, and the context.
+func (c *Client) settings(ctx context.Context, name string, opts []Option) (settings.Settings, error) {
+	if err := cause.Check(ctx); err != nil {
+		return settings.Settings{}, err
+	}
+	cfg, err := c.config(opts)
+	if err != nil {
+		return settings.Settings{}, err
+	}
+	return c.core.Settings(name, cfg)
+}
+
+// config applies options over the client's defaults.
+func (c *Client) config(opts []Option) (settings.Config, error) {
+	cfg := c.core.Defaults()
+	for _, o := range opts {
+		apply, _ := o.(option)
+		if apply == nil {
+			return cfg, settings.ErrNilOption
+		}
+		apply(&cfg)
+	}
+	return cfg, nil
+}
+
 // The other packages of the module reach the fields of the public types by package bridge.
 func init() {
 	bridge.Client = func(client any) *engine.Client {
@@ -142,13 +167,6 @@ func init() {
 		}
 		return nil
 	}
-	bridge.Hold = func(hold any) *engine.Hold {
-		if h, _ := hold.(*Hold); h != nil {
-			return h.core
-		}
-		return nil
-	}
-	bridge.PublicHold = func(h *engine.Hold) any { return publicHold(h) }
 	bridge.Apply = func(given any, to *settings.Config) bool {
 		o, ok := given.(option)
 		if ok {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/cause"
+	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
@@ -101,31 +101,6 @@ func (c *Client) lock(ctx context.Context, name string, by acquire, opts []Optio
 	return publicHold(h), nil
 }
 
-// settings applies options over the client's defaults and checks them, and the context.
-func (c *Client) settings(ctx context.Context, name string, opts []Option) (settings.Settings, error) {
-	if err := cause.Check(ctx); err != nil {
-		return settings.Settings{}, err
-	}
-	cfg, err := c.config(opts)
-	if err != nil {
-		return settings.Settings{}, err
-	}
-	return c.core.Settings(name, cfg)
-}
-
-// config applies options over the client's defaults.
-func (c *Client) config(opts []Option) (settings.Config, error) {
-	cfg := c.core.Defaults()
-	for _, o := range opts {
-		apply, _ := o.(option)
-		if apply == nil {
-			return cfg, settings.ErrNilOption
-		}
-		apply(&cfg)
-	}
-	return cfg, nil
-}
-
 // Hold is a lock that this process holds. The lease is renewed in the background until Release or
 // a loss. All methods are safe for concurrent use.
 type Hold struct{ core *engine.Hold }
@@ -134,6 +109,17 @@ type Hold struct{ core *engine.Hold }
 func publicHold(h *engine.Hold) *Hold {
 	made, _ := h.Handle(func() any { return &Hold{h} }).(*Hold)
 	return made
+}
+
+// As for Client: the other packages of the module reach the field by package bridge.
+func init() {
+	bridge.Hold = func(hold any) *engine.Hold {
+		if h, _ := hold.(*Hold); h != nil {
+			return h.core
+		}
+		return nil
+	}
+	bridge.PublicHold = func(h *engine.Hold) any { return publicHold(h) }
 }
 
 // HoldFromContext returns the innermost hold whose context ctx descends from. The context of a
