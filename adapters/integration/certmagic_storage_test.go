@@ -186,15 +186,27 @@ func newAuthority(t *testing.T) *authority {
 	front := wfe.New(quiet, store, va.New(quiet, a.port, 0, false, dns, store), certificates, []string{"example.com"}, false, false, 1, 1)
 	handler := front.Handler()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/order-plz" {
+		answer := &answered{ResponseWriter: w}
+		handler.ServeHTTP(answer, r)
+		if r.URL.Path == "/order-plz" && answer.status == http.StatusCreated { // it refuses some requests on purpose, which are sent again
 			a.orders.Add(1)
 		}
-		handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	a.directory = server.URL + wfe.DirectoryPath
 	a.roots.AddCert(server.Certificate())
 	return a
+}
+
+// answered notes the status of an answer.
+type answered struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *answered) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
 }
 
 // freeAddress returns an address of this machine that was free a moment ago.
