@@ -114,9 +114,9 @@ func (c *checkup) durability(context.Context) bool {
 		c.Doubtful(subjectDurability, "Set synchronous_commit to on for the user of the locks.",
 			"synchronous_commit is remote_write: a standby confirms what it has not written to its disk")
 	case f.commit == "off" || f.commit == "local":
-		c.OK(subjectDurability, "synchronous_commit is %s by default, and on for every write of a lock", f.commit)
+		c.OK(subjectDurability, "synchronous_commit is %s by default, and on for every grant, renewal and release", f.commit)
 	default:
-		c.OK(subjectDurability, "every write of a lock is flushed before it is confirmed")
+		c.OK(subjectDurability, "every grant, renewal and release is flushed before it is confirmed")
 	}
 	return true
 }

@@ -82,8 +82,8 @@ func TestCheckFindsTheTable(t *testing.T) {
 		"clock": {`INSERT INTO holdfast_locks SELECT 'x', 1, '', '', 1, now(), now(),
 			now() + interval '1 hour'`, "", subjectClock, driver.LevelDoubtful, "stepped back"},
 		"read only":    {"", "default_transaction_read_only%3Don", subjectPrimary, driver.LevelWrong, "default_transaction_read_only is on"},
-		"commit off":   {"", "synchronous_commit%3Doff", subjectDurability, driver.LevelOK, "off by default, and on for every write"},
-		"commit local": {"", "synchronous_commit%3Dlocal", subjectDurability, driver.LevelOK, "local by default, and on for every write"},
+		"commit off":   {"", "synchronous_commit%3Doff", subjectDurability, driver.LevelOK, "off by default, and on for every grant"},
+		"commit local": {"", "synchronous_commit%3Dlocal", subjectDurability, driver.LevelOK, "local by default, and on for every grant"},
 		"remote write": {"", "synchronous_commit%3Dremote_write", subjectDurability, driver.LevelOK, "is flushed"},
 	} {
 		t.Run(name, func(t *testing.T) {
