@@ -22,7 +22,7 @@ func logTo(logger *slog.Logger) func(event.Event) {
 	dropped := 0                  // events that no line has counted yet
 	return func(e event.Event) {
 		level, message := logLine(e)
-		attrs := logAttrs(e)
+		var attrs []slog.Attr // beside the event's own, which cost more than all else here
 		dropped += e.Dropped
 		switch e.Type {
 		case event.Error:
@@ -55,7 +55,7 @@ func logTo(logger *slog.Logger) func(event.Event) {
 			attrs = append(attrs, slog.Int("dropped", dropped))
 			dropped = 0
 		}
-		logger.LogAttrs(context.Background(), level, "holdfast: "+message, attrs...)
+		logger.LogAttrs(context.Background(), level, "holdfast: "+message, append(logAttrs(e), attrs...)...)
 	}
 }
 
