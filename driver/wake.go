@@ -39,7 +39,8 @@ const (
 	// WakingBegan: each release is reported from now on, or since Ago, even if that was before the call of Wake. Earlier
 	// releases may have been missed.
 	WakingBegan
-	// WakingEnded: releases are not reported, until WakingBegan is. The waiter polls.
+	// WakingEnded: releases are not reported, until WakingBegan is. The waiter polls. A request that it sends meanwhile need not give
+	// it a position, or gives it one that nothing wakes: it sends another when waking has begun.
 	WakingEnded
 )
 

@@ -23,8 +23,8 @@ args=(-sim.duration="$duration")
 echo "seeds from $seed, in $processes processes"
 pids=()
 for i in $(seq 0 $((processes - 1))); do
-	GODEBUG=adaptivestackstart=1 GOMAXPROCS=1 GOGC=1000 .cache/sim/sim.test -test.run='^TestSchedules$' -test.timeout=0 \
-		-sim.seed=$((seed + i)) -sim.stride="$processes" "${args[@]}" -sim.record="$record" -sim.commit="$commit" &
+	GODEBUG=adaptivestackstart=1 GOMAXPROCS=1 GOGC=off GOMEMLIMIT=500MiB .cache/sim/sim.test -test.run='^TestSchedules$' \
+		-test.timeout=0 -sim.seed=$((seed + i)) -sim.stride="$processes" "${args[@]}" -sim.record="$record" -sim.commit="$commit" &
 	pids+=($!)
 done
 status=0

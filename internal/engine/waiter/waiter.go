@@ -88,6 +88,8 @@ type slot struct {
 
 	own      bool          // this process holds the slot
 	watching bool          // releases are reported
+	deaf     bool          // they are not: that was reported last
+	polled   bool          // the latest request was sent while that was so, so nothing wakes its position
 	asking   bool          // a request is under way
 	askedAt  time.Duration // when the latest request was sent
 	failed   bool          // the latest request ended neither in a grant nor in a refusal
@@ -241,7 +243,7 @@ func (w *Waiter) Refused(slot int) bool { return w.slots[slot].refused }
 // position in the backend's queue lasts; 0 means that it enters none. Answered must follow.
 func (w *Waiter) Send(now time.Duration, slot int) (id driver.LeaseID, queueFor time.Duration, actions []Action) {
 	s := &w.slots[slot]
-	s.asking, s.askedAt, s.missed, s.called = true, now, missed{}, Never
+	s.asking, s.askedAt, s.missed, s.called, s.polled = true, now, missed{}, Never, s.deaf
 	if s.turn <= now { // a later one is kept
 		s.turn = Never
 	}

@@ -26,11 +26,12 @@ func (w *Waiter) Woken(now time.Duration, slot int, up driver.Wakeup) (actions [
 		s.turn = min(s.turn, now+min(up.After, driver.MaxTurns*w.traits.Turn))
 		return w.dropRead(slot, nil)
 	case up.Kind == driver.WakingEnded, known: // polls are more frequent now, or rarer
-		s.watching = up.Kind != driver.WakingEnded
+		s.deaf = up.Kind == driver.WakingEnded
+		s.watching = !s.deaf
 		return w.schedule(now, slot, nil)
 	}
 	first := !s.watching
-	s.watching = true
+	s.watching, s.deaf = true, false
 	switch {
 	case s.own:
 		return nil
@@ -45,8 +46,13 @@ func (w *Waiter) Woken(now time.Duration, slot int, up driver.Wakeup) (actions [
 // slot was not watched before, since the call says only that the watch is in effect, and when many
 // waiters were woken. The reads of a process that waits for a thousand names share a call. Otherwise a read is
 // one way more, which lets those go first who are near: a distant process waited eight times as long.
+//
+// And a waiter that has polled sends a request to be woken from now on. One of many names reads them often, and its
+// requests follow in their rounds.
 func (w *Waiter) check(now time.Duration, slot int, first bool, actions []Action) []Action {
-	if s := &w.slots[slot]; !w.readable(now, s) || !first && !w.env.Crowded(now) {
+	s := &w.slots[slot]
+	enters := w.queued() && s.polled && w.env.RefreshRounds() == 1
+	if enters || !w.readable(now, s) || !first && !w.env.Crowded(now) {
 		s.called = min(s.called, now)
 		return w.dropRead(slot, actions) // it may return the state before the wake-up
 	}

@@ -90,6 +90,26 @@ func TestTurnWhenWakingEnds(t *testing.T) {
 	s.at(1100*ms).read(holder("a", 1, time.Hour), false, Held, "| 1.4s")
 }
 
+// A waiter whose latest request was sent while nothing woke it has a position that nothing wakes, or none. It sends another as soon
+// as waking begins. One that polled before, and asked since, only reads, and so does one of many names.
+func TestPositionOfAWaiterThatPolled(t *testing.T) {
+	s := watchedScript(t, Traits{Reads: true, Queue: true})
+	s.at(time.Second).wake(wakingEnded, "read 2.5s | 30.036s")
+	s.send(0)
+	s.answer(refused(holder("a", 1, time.Hour)), "read 3.5s | 30.036s")
+	s.at(3*time.Second).wake(maybeMissed, "read 3s | 30.036s")
+	s = watchedScript(t, Traits{Reads: true, Queue: true})
+	s.v.rounds = 1
+	s.at(time.Second).wake(wakingEnded, "drop read | 2.5s")
+	s.send(0)
+	s.answer(refused(holder("a", 1, time.Hour)), "| 3.5s")
+	s.at(3*time.Second).wake(maybeMissed, "| 3s")
+	s.send(0)
+	s.answer(refused(holder("a", 1, time.Hour)), "| 23s")
+	s.wake(wakingEnded, "| 5.5s")
+	s.wake(maybeMissed, "read 3s | 5.5s")
+}
+
 func TestWakingDecidesThePollInterval(t *testing.T) {
 	s := watchedScript(t, Traits{Reads: true})
 	s.wake(wakingEnded, "read 2.5s | 30.036s")
