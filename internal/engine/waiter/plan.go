@@ -38,7 +38,8 @@ func (w *Waiter) schedule(now time.Duration, slot int, actions []Action) []Actio
 	// Promise 10: a request is due when the holder is stuck, however far ahead its expiry lies.
 	tryAt := s.stuckAt
 	heldFor := now - s.heldSince
-	poll := w.settings.PollInterval(s.watching, s.holder.Broken, heldFor)
+	unknown := w.queued() && s.position == 0 && !s.holder.RemainingKnown // the refusal says nothing: it may have no position
+	poll := w.settings.PollInterval(s.watching && !unknown, s.holder.Broken, heldFor)
 	if s.position > 0 && w.traits.Turn > 0 && !s.watching && !w.settings.PollSet {
 		poll = min(poll, max(heldFor, w.traits.Turn/2)) // or its turn would pass
 	}
@@ -55,7 +56,11 @@ func (w *Waiter) schedule(now time.Duration, slot int, actions []Action) []Actio
 	}
 	next := s.seenAt + w.jitter(poll, pollJitter)
 	if w.queued() {
-		tryAt = min(tryAt, s.askedAt+w.jitter(w.refreshInterval(), pollJitter))
+		// It has been given for as many names as there were then.
+		tryAt = min(tryAt, s.askedAt+w.jitter(min(w.refreshInterval(), max(s.lasts, minQueueFor)/2), pollJitter))
+		if s.polled && s.watching { // a few of many after each read
+			tryAt = min(tryAt, s.seenAt+w.env.Random(enterRounds*w.settings.WatchedPoll))
+		}
 	}
 	s.planned = tryAt
 	reads := readable && !w.besideQueue(s) && (!w.queued() || w.env.RefreshRounds() > 1)
@@ -126,6 +131,8 @@ func (w *Waiter) besideQueue(s *slot) bool {
 const (
 	maxRefreshInterval = 10 * time.Minute
 	minQueueFor        = time.Minute
+	// enterRounds is about in how many intervals a process with many names enters their queues again, after nothing woke it.
+	enterRounds = 5
 )
 
 // refreshInterval is how long after a request the next one is due to refresh the position.

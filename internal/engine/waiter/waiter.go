@@ -84,12 +84,13 @@ type slot struct {
 	token      uint64        // the latest that was seen of a holder, or 0
 	heldSince  time.Duration // since when that holder was seen
 	position   int           // in the queue, as last seen; 0: none
+	lasts      time.Duration // of the position, from the latest request
 	reserved   bool          // the latest refusal was for other waiters, not for a holder
 
 	own      bool          // this process holds the slot
 	watching bool          // releases are reported
 	deaf     bool          // they are not: that was reported last
-	polled   bool          // the latest request was sent while that was so, so nothing wakes its position
+	polled   bool          // the latest request may have been sent while that was so: then nothing wakes its position
 	asking   bool          // a request is under way
 	askedAt  time.Duration // when the latest request was sent
 	failed   bool          // the latest request ended neither in a grant nor in a refusal
@@ -250,6 +251,7 @@ func (w *Waiter) Send(now time.Duration, slot int) (id driver.LeaseID, queueFor 
 	if w.queued() || w.besideQueue(s) || w.single() && s.position > 0 { // a grant ends the position
 		queueFor = w.queueFor()
 	}
+	s.lasts = queueFor
 	return s.id, queueFor, w.dropRead(slot, nil)
 }
 

@@ -27,10 +27,13 @@ func (w *Waiter) Woken(now time.Duration, slot int, up driver.Wakeup) (actions [
 		return w.dropRead(slot, nil)
 	case up.Kind == driver.WakingEnded, known: // polls are more frequent now, or rarer
 		s.deaf = up.Kind == driver.WakingEnded
+		// The driver knew it before a request that is under way, and perhaps before one that was sent before the first report.
+		s.polled = s.polled || s.deaf && (s.asking || !s.watching)
 		s.watching = !s.deaf
 		return w.schedule(now, slot, nil)
 	}
 	first := !s.watching
+	s.polled = s.polled || first && !s.deaf && up.Ago > 0 // waking began after the request was sent, and not now
 	s.watching, s.deaf = true, false
 	switch {
 	case s.own:
@@ -47,8 +50,8 @@ func (w *Waiter) Woken(now time.Duration, slot int, up driver.Wakeup) (actions [
 // waiters were woken. The reads of a process that waits for a thousand names share a call. Otherwise a read is
 // one way more, which lets those go first who are near: a distant process waited eight times as long.
 //
-// And a waiter that has polled sends a request to be woken from now on. One of many names reads them often, and its
-// requests follow in their rounds.
+// And a waiter that has polled sends a request to be woken from now on. One of many names reads first, and its requests
+// follow one after another.
 func (w *Waiter) check(now time.Duration, slot int, first bool, actions []Action) []Action {
 	s := &w.slots[slot]
 	enters := w.queued() && s.polled && w.env.RefreshRounds() == 1
@@ -120,9 +123,12 @@ func (w *Waiter) Read(now time.Duration, slot, number int, r driver.Record, fail
 		w.failedReads++
 		return Failure, w.planRead(slot, w.retryAt, s.read.urgent, nil)
 	}
+	// A reader that finds others after a gap may have missed that it may join them.
+	mayJoin := s.read.urgent && w.traits.Shared && len(r.Holders) > 0
 	s.read, w.failedReads = read{number: number}, 0
 	shown, actions := w.Inspected(now, slot, r, failed)
-	if shown == Free {
+	if shown == Free || mayJoin {
+		shown = Free
 		s.called = min(s.called, now)
 	}
 	return shown, w.checkMissed(now, slot, actions)
