@@ -118,7 +118,8 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Revision stands for one holder and one renewal of its lease; see [Request.Replace].
+// Revision stands for one holder and one renewal of its lease; see [Request.Replace]. No other renewal has it, also if the
+// store forgets one in a fail-over: so it needs a time or a random part, and not a number alone.
 // Revisions are compared with ==. A Revision prints nothing of its content, which may be a
 // secret.
 type Revision struct{ mark hidden }

@@ -61,10 +61,16 @@ func (k *Lock) Held(now Moment) bool {
 	return k.Holder != "" && now.Elapsed < k.Expires
 }
 
-// revision stands for one holder and one renewal. It is never zero.
+// revision stands for one holder and one renewal. It is never zero. A fail-over may forget renewals that others have seen, and then
+// their numbers come again; their times do not. Promise 1: otherwise a live holder would pass for one that is stuck.
 func (k *Lock) revision() driver.Revision {
-	text := strconv.AppendUint(make([]byte, 0, 40), k.Token, 10)
-	return driver.NewRevision(string(strconv.AppendUint(append(text, '.'), k.Renewals, 10)))
+	renewed := k.RenewedAt.UnixNano()
+	for _, r := range k.Readers {
+		renewed = max(renewed, r.Renewed*int64(time.Millisecond))
+	}
+	text := strconv.AppendUint(make([]byte, 0, 64), k.Token, 10)
+	text = strconv.AppendUint(append(text, '.'), k.Renewals, 10)
+	return driver.NewRevision(string(strconv.AppendInt(append(text, '.'), renewed, 10)))
 }
 
 // Acquire makes one attempt. It reports false, and changes nothing, if another holds the

@@ -33,6 +33,29 @@ func heldByA(t *testing.T) *lockstate.Lock {
 	return k
 }
 
+// A fail-over can forget a renewal that a waiter has seen. The next one has its number, and is another: a waiter that saw the first
+// a whole TTL ago does not take the lock from a holder that is alive.
+func TestRevisionOfAForgottenRenewal(t *testing.T) {
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		k := new(lockstate.Lock)
+		req := request("a", 10*time.Second)
+		if req.Mode = mode; !k.Acquire(req, "a", "", at(0)) || !k.Renew("a", req.TTL, at(1)) {
+			t.Fatal("not granted")
+		}
+		forgotten := *k
+		forgotten.Renew("a", req.TTL, at(2))
+		seen := forgotten.Record("n", at(2)).Revision
+		k.Renew("a", req.TTL, at(8))
+		other := request("b", 10*time.Second)
+		if other.Replace = seen; k.Acquire(other, "b", "", at(13)) {
+			t.Errorf("%v: taken from a holder that has renewed 5 s ago", mode)
+		}
+		if other.Replace = k.Record("n", at(13)).Revision; !k.Acquire(other, "b", "", at(13)) {
+			t.Errorf("%v: not taken with its present revision", mode)
+		}
+	}
+}
+
 func TestAcquire(t *testing.T) {
 	const ttl = 10 * time.Second
 	revision := func(k *lockstate.Lock) driver.Revision { return k.Record("n", at(0)).Revision }

@@ -19,7 +19,7 @@ const (
 	sharedHolder  = lockstate.Shared
 
 	fieldReaders  = "readers"
-	fieldRenewals = "renewals" // by all readers since the latest grant: with its token, this is the revision
+	fieldRenewals = "renewals" // by all readers since the latest grant
 
 	readerID       = "k" // the ID of the lease
 	readerOwner    = pastOwner
@@ -59,7 +59,8 @@ func acquireAmongReaders(v acquireVariant) doc {
 	if v.replace {
 		// Promise 10: as for one holder. A grant or a renewal by any reader changes the revision.
 		free = append(free, or(expr("$eq", list{ref(fieldLeaseID), ref(fieldRenewedAt)}, refReplaced),
-			expr("$eq", list{ref(fieldLeaseID), ref(fieldToken), ref(fieldRenewals)}, refReplaced)))
+			expr("$eq", list{ref(fieldLeaseID), ref(fieldToken), ref(fieldRenewals),
+				expr("$max", ref(fieldRenewedAt), docOf("$max", refReaders+"."+readerRenewed))}, refReplaced)))
 	}
 	granted := expr("$mergeObjects", doc(grantFields(v)), queueAfterGrant(refUnheld))
 	refused := queueAfterRefusal(v.shared)

@@ -308,3 +308,35 @@ func TestLeavingWriterWakesReaders(t *testing.T) {
 		}
 	}
 }
+
+// A fail-over can forget a reader's renewal that a waiter has seen. The next renewal has its number, and is another.
+func TestReplaceAfterAForgottenRenewal(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l := newTestLocker(t, coll)
+	lease := acquire(t, l, sharedRequest("n", "a"))
+	renew := func() driver.Revision {
+		t.Helper()
+		at := func() time.Time { return inspect(t, l, "n").Holders[0].RenewedAt }
+		for before := at(); at().Equal(before); { // a millisecond must pass
+			if _, err := l.Renew(bounded(t), lease); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return inspect(t, l, "n").Revision
+	}
+	seen := renew()
+	number := storedDocument(t, coll, "n").Lookup(fieldRenewals).AsInt64() - 1
+	var now driver.Revision
+	for stored := number; stored != number+1; stored = storedDocument(t, coll, "n").Lookup(fieldRenewals).AsInt64() {
+		overwrite(t, coll, "n", field(fieldRenewals, number))
+		now = renew()
+	}
+	req := request("n", "b")
+	req.Replace = seen
+	if lease, err := l.TryAcquire(bounded(t), req); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("it takes the lock from a living reader: %v, %v", lease, err)
+	}
+	req.Replace = now
+	acquire(t, l, req)
+}

@@ -283,7 +283,7 @@ func (r *record) describe() driver.Record {
 	}
 	switch {
 	case r.version == sharedVersion:
-		out.Revision = sharedRevision(r.token, r.renewals)
+		out.Revision = r.sharedRevision()
 		r.describeReaders(&out)
 	case !r.renewedAt.IsZero():
 		out.Revision = revision(r.leaseID, r.renewedAt)

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -32,4 +33,38 @@ func TestRenewalsLeaveTheTableSmall(t *testing.T) {
 	if last := size(); last > 2*first {
 		t.Errorf("%d bytes became %d with 12,000 renewals", first, last)
 	}
+}
+
+// A fail-over can forget a renewal that a waiter has seen. The next renewal has its number, and is another: the waiter does not take the
+// lock from a holder that is alive.
+func TestReplaceAfterAForgottenRenewal(t *testing.T) {
+	at := postgrestest.URL(t)
+	l, c := open(t, at), client(t, at)
+	lease := acquire(t, l, request("n", "a"))
+	renew := func() driver.Revision {
+		t.Helper()
+		if _, err := l.Renew(bounded(t), lease); err != nil {
+			t.Fatal(err)
+		}
+		r, err := l.Inspect(bounded(t), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Revision
+	}
+	renew()
+	run(t, c, `CREATE TABLE replica AS SELECT * FROM holdfast_locks`)
+	seen := renew()
+	run(t, c, `UPDATE holdfast_locks AS l SET renewals = r.renewals, renewed_at = r.renewed_at, expires = r.expires FROM replica AS r`)
+	now := renew()
+	if n := scan[int64](t, c, `SELECT renewals FROM holdfast_locks`); n != 2 {
+		t.Fatalf("%d renewals", n)
+	}
+	req := request("n", "b")
+	req.Replace = seen
+	if lease, err := l.TryAcquire(bounded(t), req); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("it takes the lock from a living holder: %v, %v", lease, err)
+	}
+	req.Replace = now
+	acquire(t, l, req)
 }

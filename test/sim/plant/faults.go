@@ -39,6 +39,10 @@ var faults = []fault{
 		"if r.Revision.IsZero() || r.Revision != s.revision {", "if s.revision.IsZero() {",
 	},
 	{
+		"a renewal is known by its number alone", "1", lockstate,
+		"strconv.AppendInt(append(text, '.'), renewed, 10)", "text[:len(text)+0*int(renewed)]",
+	},
+	{
 		"a hold counts as lost only at its expiry, and later", "2", timings,
 		"	return start + t.TTL - t.Grace\n", "	return start + t.TTL + t.TTL/4\n",
 	},
@@ -191,7 +195,7 @@ var faults = []fault{
 	},
 	{
 		"a waiter asks for a position only once", "–", schedule,
-		"s.askedAt+w.jitter(w.refreshInterval(), pollJitter))", "s.askedAt+20*w.jitter(w.refreshInterval(), pollJitter))",
+		"max(s.lasts, minQueueFor)/2), pollJitter))", "max(s.lasts, minQueueFor)/2)*20, pollJitter))",
 	},
 	{
 		"a release does not say that others wait", "–", acquisition,
