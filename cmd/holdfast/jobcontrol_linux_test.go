@@ -263,7 +263,8 @@ func TestJobControl(t *testing.T) {
 		c := newConsole(t)
 		c.enter("holdfast run --ttl 60s lock -- sh -c 'read line; echo got $line' &\n")
 		c.expect("suspended together with the command")
-		c.enter("echo $((40+2)); fg\n")
+		// It says so before it stops; fg before that would continue what still runs.
+		c.enter("until grep -q '^State:.T' /proc/$!/status; do sleep 0.1; done; echo $((40+2)); fg\n")
 		c.expect("42")
 		c.enter("hello\n")
 		c.expect("got hello")
