@@ -112,3 +112,39 @@ func TestHangingStore(t *testing.T) {
 		resume()
 	})
 }
+
+// By observation: a fail-over forgets a renewal that a waiter has seen. The next one has its number and is another, so the lease
+// of a holder that is alive has not ended.
+func TestObservationOfAForgottenRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 5 * time.Second
+		ctx, store := t.Context(), newStore()
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByObservation}}
+		holder, waiter := open(t, store, config), open(t, store, config)
+		lease, err := holder.TryAcquire(ctx, request("n", "a", ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		renew := func() {
+			t.Helper()
+			if lease, err = holder.Renew(ctx, lease); err != nil {
+				t.Fatal(err)
+			}
+		}
+		renew()
+		kept := store.read(keyOf("n")).Data
+		renew() // number 2, which will be forgotten
+		if _, err := waiter.TryAcquire(ctx, request("n", "b", ttl)); !errors.Is(err, driver.ErrHeld) {
+			t.Fatal(err)
+		}
+		store.mu.Lock()
+		store.set(keyOf("n"), kept) // the fail-over
+		store.mu.Unlock()
+		time.Sleep(4 * time.Second)
+		renew() // number 2 again
+		time.Sleep(1200 * time.Millisecond)
+		if got, err := waiter.TryAcquire(ctx, request("n", "b", ttl)); !errors.Is(err, driver.ErrHeld) {
+			t.Errorf("taken from a holder that has renewed 1.2 s ago: token %d, %v", got.Token, err)
+		}
+	})
+}

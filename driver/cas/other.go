@@ -85,7 +85,7 @@ type Present struct {
 	Name string
 	// Held says that there is a holder, whether or not its lease has ended. Other says that it is an [Other].
 	Held, Other bool
-	// Owner, Token, TTL and the times are those of the last grant. Renewals counts the renewals of it.
+	// Owner, Token, TTL and the times are those of the last grant. Renewals rises with each renewal of it.
 	Owner                 string
 	Token, Renewals       uint64
 	TTL                   time.Duration

@@ -5,6 +5,7 @@ package lockstate
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -35,7 +36,7 @@ type Lock struct {
 	Expires    time.Duration `json:"expiresNanoseconds"`
 	AcquiredAt time.Time     `json:"acquiredAt"`
 	RenewedAt  time.Time     `json:"renewedAt"`
-	// Renewals counts the renewals by the present holder.
+	// Renewals rises with each renewal by the present holder. With the token, no two grants and renewals have the same.
 	Renewals uint64 `json:"renewals"`
 	Broken   bool   `json:"broken,omitempty"`
 	Data     []byte `json:"data,omitempty"`
@@ -61,16 +62,20 @@ func (k *Lock) Held(now Moment) bool {
 	return k.Holder != "" && now.Elapsed < k.Expires
 }
 
-// revision stands for one holder and one renewal. It is never zero. A fail-over may forget renewals that others have seen, and then
-// their numbers come again; their times do not. Promise 1: otherwise a live holder would pass for one that is stuck.
+// revision stands for one holder and one renewal. It is never zero.
 func (k *Lock) revision() driver.Revision {
-	renewed := k.RenewedAt.UnixNano()
-	for _, r := range k.Readers {
-		renewed = max(renewed, r.Renewed*int64(time.Millisecond))
+	text := strconv.AppendUint(make([]byte, 0, 40), k.Token, 10)
+	return driver.NewRevision(string(strconv.AppendUint(append(text, '.'), k.Renewals, 10)))
+}
+
+// countRenewal gives a renewal its number. A store may forget renewals that others have seen, in a fail-over. Numbers that only count
+// would come again, and a living holder would pass for one that is stuck. So it is the time or, while the clock is behind, a random one.
+func (k *Lock) countRenewal(now Moment) {
+	if at := uint64(max(now.Wall.UnixMilli(), 0)); at > k.Renewals {
+		k.Renewals = at
+	} else {
+		k.Renewals += 1 + rand.Uint64N(1<<16)
 	}
-	text := strconv.AppendUint(make([]byte, 0, 64), k.Token, 10)
-	text = strconv.AppendUint(append(text, '.'), k.Renewals, 10)
-	return driver.NewRevision(string(strconv.AppendInt(append(text, '.'), renewed, 10)))
 }
 
 // Acquire makes one attempt. It reports false, and changes nothing, if another holds the
@@ -131,6 +136,7 @@ func (k *Lock) grant(req driver.Request, holder string, now Moment) {
 		Expires:    now.Elapsed + req.TTL,
 		AcquiredAt: now.Wall,
 		RenewedAt:  now.Wall,
+		Renewals:   uint64(max(now.Wall.UnixMilli(), 0)), // the token may be that of a grant that a fail-over has forgotten
 		Data:       data,
 		Queue:      k.Queue,
 		History:    k.History,
@@ -151,7 +157,7 @@ func (k *Lock) Renew(holder string, ttl time.Duration, now Moment) bool {
 	k.Expires = max(k.Expires, now.Elapsed+ttl)
 	k.TTL = max(k.TTL, ttl)
 	k.RenewedAt = now.Wall
-	k.Renewals++
+	k.countRenewal(now)
 	return true
 }
 

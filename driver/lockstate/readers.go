@@ -126,7 +126,7 @@ func (k *Lock) renewReader(i int, ttl time.Duration, now Moment) bool {
 	}
 	r.Expires, r.TTL, r.Renewed = max(r.Expires, now.Elapsed+ttl), max(r.TTL, ttl), now.Wall.UnixMilli()
 	k.setReader(i, r)
-	k.Renewals++ // so the revision changes, and a waiter sees that the lock is not stuck
+	k.countRenewal(now) // so the revision changes, and a waiter sees that the lock is not stuck
 	if r.Token == k.Token {
 		k.RenewedAt = now.Wall
 	}

@@ -51,7 +51,7 @@ type Stream[W comparable] struct {
 	since     time.Duration // since when no event was missed
 	retryAt   time.Duration // when the backoff ends
 	failures  int           // in a row
-	blind     bool          // the stream is not open, and will not be for a while: the waiters were notified
+	blind     bool          // the stream has failed and was not opened since, or will not be for a while: the waiters were notified
 
 	early   map[Key]early
 	dropped time.Duration // when a wake-up was not kept last
@@ -108,6 +108,7 @@ func (s *Stream[W]) Add(now time.Duration, key Key, w W) (calls []Call[W], begin
 	s.watches.Add(key, w)
 	switch {
 	case s.phase == open:
+		s.blind = false
 		calls = append(calls, Call[W]{w, driver.Wakeup{Kind: driver.WakingBegan, Ago: now - s.keptSince(now, key)}})
 	case s.blind:
 		calls = append(calls, Call[W]{w, driver.Wakeup{Kind: driver.WakingEnded}})
@@ -147,7 +148,7 @@ func (s *Stream[W]) Watches() (all []W) {
 	return all
 }
 
-// Usable reports whether the stream is open, or may well be opened.
+// Usable reports whether the stream is open, or has not failed to be opened lately.
 func (s *Stream[W]) Usable() bool { return !s.blind }
 
 // Since returns since when no event was missed, if the stream is open.
@@ -187,13 +188,15 @@ func (s *Stream[W]) Next(now time.Duration) (do Step, until time.Duration) {
 	case s.phase == opening && !s.idle(now):
 		return Open, 0
 	}
-	s.phase, s.blind, s.failures = absent, false, 0 // what the next watch can open is unknown
+	// It stays blind: a request that was sent meanwhile counts as one that nothing wakes, until the stream is open again.
+	s.phase, s.failures = absent, 0
 	return Done, 0
 }
 
 // Opened notes that the stream was opened. Whatever happened before may have been missed.
 func (s *Stream[W]) Opened(now time.Duration) []Call[W] {
-	s.phase, s.opened, s.blind = open, now, false
+	s.phase, s.opened = open, now
+	s.blind = s.blind && s.idle(now) // then it is closed at once
 	return s.Gap(now)
 }
 

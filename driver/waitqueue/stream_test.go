@@ -171,12 +171,35 @@ func TestStreamWithoutWatchesRests(t *testing.T) {
 	}
 	d.remove("b")
 	d.at(until).next(Done)
-	if !d.Usable() {
-		t.Error("what the next watch can open is unknown")
+	if d.Usable() {
+		t.Error("a request before the next watch would count as one that is woken")
 	}
-	if !d.add("c", "") {
+	if !d.add("c", "c ended 0s 0s") {
 		t.Error("nobody begins")
 	}
+	d.next(Open)
+	d.calls(d.Opened(d.now), "c began 0s 0s")
+}
+
+// A stream that nobody needs any more when it is opened is closed at once. A request that was sent before that counts as one that
+// nothing wakes: its waiter hears that waking has ended, and begun again.
+func TestStreamThatIsOpenedTooLate(t *testing.T) {
+	d := newDrive(t)
+	d.add("a", "")
+	d.next(Open)
+	d.calls(d.Failed(d.now, time.Minute), "a ended 0s 0s")
+	d.remove("a")
+	d.at(d.next(Rest))
+	d.add("b", "b ended 0s 0s")
+	d.next(Open)
+	d.remove("b")
+	d.at(d.now + Linger + time.Second)
+	d.calls(d.Opened(d.now), "")
+	d.next(Close)
+	d.add("c", "c ended 0s 0s")
+	d.Closed()
+	d.next(Open)
+	d.calls(d.Opened(d.now), "c began 0s 0s")
 }
 
 // A wake-up that comes before the watch that it is for is kept for a moment.

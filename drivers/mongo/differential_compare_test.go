@@ -53,7 +53,14 @@ func (d *differential) compare(before lockstate.Lock) {
 		// A renewal has a time of its own.
 		k.RenewedAt = maxTime(k.RenewedAt, before.RenewedAt.Add(time.Millisecond))
 	}
-	if pair := (revisionPair{*r, *k}); k.Holder != "" && (len(d.seen) == 0 || d.seen[len(d.seen)-1].real() != pair.real()) {
+	pair := revisionPair{leaseID: r.leaseID, renewedAt: r.renewedAt}
+	if len(k.Readers) > 0 {
+		pair.shared = sharedRevision(r.token, r.renewals)
+	}
+	if k.Holder != "" && (len(d.seen) == 0 || d.seen[len(d.seen)-1].real() != pair.real()) {
+		held := *k
+		held.Expires = now.Elapsed + 1 // the revision is that of a lease that is held
+		pair.model = held.Record(d.name, now).Revision
 		d.seen = append(d.seen, pair)
 	}
 	var queue []lockstate.Waiter

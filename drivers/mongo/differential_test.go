@@ -97,31 +97,17 @@ type differential struct {
 
 // revisionPair is the revision of one renewal, on the server and in the model.
 type revisionPair struct {
-	record record
-	model  lockstate.Lock
+	leaseID   string
+	renewedAt time.Time
+	shared    driver.Revision // of readers
+	model     driver.Revision
 }
 
 func (p revisionPair) real() driver.Revision {
-	if len(p.record.readers) > 0 {
-		return p.record.sharedRevision()
+	if !p.shared.IsZero() {
+		return p.shared
 	}
-	return revision(p.record.leaseID, p.record.renewedAt)
-}
-
-func (p revisionPair) ofModel() driver.Revision {
-	return p.model.Record("", lockstate.Moment{Elapsed: p.model.Expires - 1}).Revision // that of a lease that is held
-}
-
-// move moves the times of a revision back.
-func (p *revisionPair) move(by time.Duration) {
-	p.record.renewedAt, p.model.RenewedAt = p.record.renewedAt.Add(-by), p.model.RenewedAt.Add(-by)
-	p.record.readers, p.model.Readers = slices.Clone(p.record.readers), slices.Clone(p.model.Readers)
-	for i := range p.record.readers {
-		p.record.readers[i].renewed = p.record.readers[i].renewed.Add(-by)
-	}
-	for i := range p.model.Readers {
-		p.model.Readers[i].Renewed -= by.Milliseconds()
-	}
+	return revision(p.leaseID, p.renewedAt)
 }
 
 func (d *differential) oneOf(all ...string) string { return all[d.rand.IntN(len(all))] }
@@ -228,7 +214,7 @@ func (d *differential) acquire() {
 	case n < 5 && len(d.seen) > 0:
 		verb += " replacing"
 		known := d.seen[len(d.seen)-1-d.rand.IntN(min(2, len(d.seen)))]
-		req.Replace, model.Replace = known.real(), known.ofModel()
+		req.Replace, model.Replace = known.real(), known.model
 	}
 	who := asker{}
 	if req.QueueFor = d.milliseconds(0, 0, 1000, 5000, 20_000, 500_000); req.QueueFor > 0 {
@@ -379,6 +365,6 @@ func (d *differential) pass() {
 		}
 	}
 	for i := range d.seen {
-		d.seen[i].move(by)
+		d.seen[i].renewedAt = d.seen[i].renewedAt.Add(-by)
 	}
 }

@@ -1,8 +1,9 @@
 package mongo
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -154,22 +155,21 @@ func (r *record) expiredReaders() (all []driver.Tenure) {
 	return all
 }
 
-// sharedRevision identifies one grant or renewal among readers: "<renewals>@<time of the latest> shared.<token>".
-func (r *record) sharedRevision() driver.Revision {
-	latest := r.renewedAt.UnixMilli()
-	for _, one := range r.readers {
-		latest = max(latest, one.renewed.UnixMilli())
-	}
-	return driver.NewRevision(fmt.Sprintf("%d@%d %s.%d", r.renewals, latest, sharedHolder, r.token))
+// sharedRevision identifies one grant or renewal among readers: "<renewals> shared.<token>".
+func sharedRevision(token, renewals int64) driver.Revision {
+	return driver.NewRevision(strconv.FormatInt(renewals, 10) + " " + sharedHolder + "." + strconv.FormatInt(token, 10))
 }
 
 // replacedBy is what a request that replaces a holder compares: the lease ID and the time of the last renewal or, of
-// readers, the token of the last grant, the number of renewals, and the time of the latest: a fail-over may forget some, and then
-// their numbers come again. A request that does not know readers replaces none.
+// readers, the token of the last grant and the number of renewals. A request that does not know readers replaces none.
 func replacedBy(rev driver.Revision, readers bool) (list, bool) {
-	var renewals, latest, token int64
-	if n, _ := fmt.Sscanf(rev.Mark(), "%d@%d "+sharedHolder+".%d", &renewals, &latest, &token); n == 3 {
-		return list{sharedHolder, token, renewals, bson.DateTime(latest)}, readers
+	renewals, token, shared := strings.Cut(rev.Mark(), " "+sharedHolder+".")
+	if shared {
+		n, errN := strconv.ParseInt(renewals, 10, 64)
+		t, errT := strconv.ParseInt(token, 10, 64)
+		if errN == nil && errT == nil {
+			return list{sharedHolder, t, n}, readers
+		}
 	}
 	leaseID, renewedAt, ok := parseRevision(rev)
 	return list{leaseID, renewedAt}, ok

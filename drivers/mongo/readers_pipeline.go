@@ -19,7 +19,7 @@ const (
 	sharedHolder  = lockstate.Shared
 
 	fieldReaders  = "readers"
-	fieldRenewals = "renewals" // by all readers since the latest grant
+	fieldRenewals = "renewals" // rises with each renewal by a reader, from 0 at the latest grant: with its token, this is the revision
 
 	readerID       = "k" // the ID of the lease
 	readerOwner    = pastOwner
@@ -59,8 +59,7 @@ func acquireAmongReaders(v acquireVariant) doc {
 	if v.replace {
 		// Promise 10: as for one holder. A grant or a renewal by any reader changes the revision.
 		free = append(free, or(expr("$eq", list{ref(fieldLeaseID), ref(fieldRenewedAt)}, refReplaced),
-			expr("$eq", list{ref(fieldLeaseID), ref(fieldToken), ref(fieldRenewals),
-				expr("$max", ref(fieldRenewedAt), docOf("$max", refReaders+"."+readerRenewed))}, refReplaced)))
+			expr("$eq", list{ref(fieldLeaseID), ref(fieldToken), ref(fieldRenewals)}, refReplaced)))
 	}
 	granted := expr("$mergeObjects", doc(grantFields(v)), queueAfterGrant(refUnheld))
 	refused := queueAfterRefusal(v.shared)
@@ -164,7 +163,8 @@ func renewedReaders(matches, ttl any) []bson.E {
 			field(readerTTL, expr("$max", refOne+"."+readerTTL, ttl)), field(readerRenewed, serverNow),
 		}), refOne))),
 		// Promise 10: a renewal by any reader shows that the lock is not stuck.
-		field(fieldRenewals, expr("$add", expr("$ifNull", ref(fieldRenewals), int64(0)), int64(1))),
+		// At least the time, as a token: a fail-over may forget renewals that others have seen, and no later one has their number.
+		field(fieldRenewals, expr("$max", docOf("$toLong", serverNow), expr("$add", expr("$ifNull", ref(fieldRenewals), int64(0)), int64(1)))),
 		field(fieldRenewedAt, cond(expr("$in", ref(fieldToken), tokens), serverNow, ref(fieldRenewedAt))),
 		field(fieldExpiresAt, maxWith(fieldExpiresAt, nowPlus(ttl))),
 		field(fieldTTL, maxWith(fieldTTL, ttl)),

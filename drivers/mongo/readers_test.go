@@ -325,13 +325,10 @@ func TestReplaceAfterAForgottenRenewal(t *testing.T) {
 		}
 		return inspect(t, l, "n").Revision
 	}
+	number := storedDocument(t, coll, "n").Lookup(fieldRenewals).AsInt64()
 	seen := renew()
-	number := storedDocument(t, coll, "n").Lookup(fieldRenewals).AsInt64() - 1
-	var now driver.Revision
-	for stored := number; stored != number+1; stored = storedDocument(t, coll, "n").Lookup(fieldRenewals).AsInt64() {
-		overwrite(t, coll, "n", field(fieldRenewals, number))
-		now = renew()
-	}
+	overwrite(t, coll, "n", field(fieldRenewals, number))
+	now := renew()
 	req := request("n", "b")
 	req.Replace = seen
 	if lease, err := l.TryAcquire(bounded(t), req); !errors.Is(err, driver.ErrHeld) {
@@ -339,4 +336,28 @@ func TestReplaceAfterAForgottenRenewal(t *testing.T) {
 	}
 	req.Replace = now
 	acquire(t, l, req)
+}
+
+// A refusal and a read show the same revision of readers, and the one of a refusal replaces them.
+func TestRevisionOfARefusalAmongReaders(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, mongotest.Collection(t))
+	first := acquire(t, l, sharedRequest("n", "a"))
+	acquire(t, l, sharedRequest("n", "b")) // the latest grant, whose time is ts
+	time.Sleep(5 * time.Millisecond)
+	if _, err := l.Renew(bounded(t), first); err != nil { // by another than the latest: ts stays
+		t.Fatal(err)
+	}
+	writer := request("n", "c")
+	if tried := wantHeld(t, l, writer).Revision; tried != inspect(t, l, "n").Revision {
+		t.Errorf("a try is shown %q, a read %q", tried.Mark(), inspect(t, l, "n").Revision.Mark())
+	}
+	writer.QueueFor = time.Minute
+	waits := wantHeld(t, l, writer).Revision
+	if waits != inspect(t, l, "n").Revision {
+		t.Errorf("a waiter is shown %q, a read %q", waits.Mark(), inspect(t, l, "n").Revision.Mark())
+	}
+	// Promise 10: a waiter of a small process sees refusals only. Nobody renews: it takes the lock over.
+	writer.Replace = waits
+	acquire(t, l, writer)
 }

@@ -283,7 +283,7 @@ func (r *record) describe() driver.Record {
 	}
 	switch {
 	case r.version == sharedVersion:
-		out.Revision = r.sharedRevision()
+		out.Revision = sharedRevision(r.token, r.renewals)
 		r.describeReaders(&out)
 	case !r.renewedAt.IsZero():
 		out.Revision = revision(r.leaseID, r.renewedAt)

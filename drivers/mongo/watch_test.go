@@ -305,15 +305,25 @@ func TestEachReleaseWakes(t *testing.T) {
 	}
 }
 
-// A cursor could not be opened, and then nobody waited any more. The next watch may well open it.
+// A cursor could not be opened, and then nobody waited any more. What is sent until the next watch opens it counts as sent by
+// waiters that poll.
 func TestUsableAgainAfterAFailure(t *testing.T) {
 	t.Parallel()
-	w := newWatcherWith(source{
-		what: "hints", open: func(context.Context) (eventCursor, error) { return nil, errors.New("no primary") },
-	}, "test.hints", slog.New(slog.DiscardHandler), waitqueue.Settings{Linger: time.Millisecond})
+	s := &scriptedSource{open: func(n int) (time.Duration, error) {
+		if n == 1 {
+			return 0, errors.New("no primary")
+		}
+		return -1, nil
+	}}
+	w := newWatcherWith(s.source(time.Minute), "test.hints", slog.New(slog.DiscardHandler), waitqueue.Settings{Linger: time.Millisecond})
 	t.Cleanup(func() { w.close(context.WithoutCancel(t.Context())) })
 	_, stop := watchName(w, "job")
 	eventually(t, "the cursor cannot be opened", func() bool { return !w.usable() })
 	stop()
-	eventually(t, "the next watch may open it", w.usable)
+	eventually(t, "nobody drives it", func() bool { return !w.Running() })
+	if w.usable() {
+		t.Error("a request would count as one that is woken")
+	}
+	watchName(w, "job")
+	eventually(t, "the next watch opens it", w.usable)
 }

@@ -217,3 +217,39 @@ func TestCallIsRepeatedWhenTheRowHasChanged(t *testing.T) {
 		t.Errorf("made %d times within %v: %v", len(made), made[len(made)-1].Sub(made[0]), err)
 	}
 }
+
+// A fail-over, or a crash, forgets transactions, and then their numbers are given again: here to two versions of one row, which is
+// what a call behind a pooler can meet that has read on the lost server and writes on the new one. One transaction that writes the
+// row twice stands for the two transactions with one number.
+func TestVersionThatComesAgain(t *testing.T) {
+	at := postgrestest.URL(t)
+	l, c := open(t, at), client(t, at)
+	first := acquire(t, l, request("n", "a"))
+	if err := l.Release(bounded(t), first); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := c.Begin(bounded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, c, `UPDATE holdfast_locks SET emptied = emptied WHERE name = 'n'`) // such as a position, whose commit waits for nobody
+	stale, err := readLock(bounded(t), c, l.sql.inspect, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, c, `UPDATE holdfast_locks SET holder = 'b', owner = 'b', token = token + 100000, expires = clock_timestamp() + interval '1 h',
+		acquired_at = clock_timestamp(), renewed_at = clock_timestamp() WHERE name = 'n'`) // the grant to another on the new server
+	if err := tx.Commit(bounded(t)); err != nil {
+		t.Fatal(err)
+	}
+	req := ask{Request: request("n", "c"), name: "n", holder: "c"}
+	if stale.Data = nil; !req.decides(stale.Lock, stale.now) {
+		t.Fatal("the row that was read is not free")
+	}
+	if err := l.write(bounded(t), c, "n", stale); !errors.Is(err, errChanging) {
+		t.Errorf("the grant of another is overwritten by a decision on a row that is forgotten: %v", err)
+	}
+	if holder := scan[string](t, c, `SELECT holder FROM holdfast_locks WHERE name = 'n'`); holder != "b" {
+		t.Errorf("the holder is now %q", holder)
+	}
+}

@@ -83,18 +83,27 @@ func (w *wakeups) collect(rows pgx.Rows) (names map[string]bool, err error) {
 	return names, err
 }
 
-// wake sends notifications in a transaction of their own: a commit with one takes a lock of the whole database. Waiters
-// poll as well, so an error is only logged.
+// wake sends notifications in a transaction of their own: a commit with one takes a lock of the whole database. If that fails, they are
+// sent once more, on another connection and with a time limit of their own: the release may have taken nearly all of its own, and waiters
+// that believe that they are woken poll seldom.
 func (l *Locker) wake(ctx context.Context, c *pgx.Conn, calls wakeups) {
 	if len(calls.channels) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, wakeTime)
-	defer cancel()
-	if _, err := c.Exec(ctx, notifySQL, calls.channels, calls.payloads); err != nil {
-		l.config.logger.DebugContext(ctx, "holdfast: no waiter was notified, waiters poll for the released lock",
-			"backend", backend, "error", textOf(err))
+	send := func(ctx context.Context, c *pgx.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, wakeTime)
+		defer cancel()
+		_, err := c.Exec(ctx, notifySQL, calls.channels, calls.payloads)
+		return err
 	}
+	if send(ctx, c) == nil {
+		return
+	}
+	l.calls.Go(func() {
+		if err := l.call(l.calls.Context(), nil, send); err != nil {
+			l.config.logger.Debug("holdfast: no waiter was notified, waiters poll for the released lock", "backend", backend, "error", textOf(err))
+		}
+	})
 }
 
 // Wake implements [driver.Waker]. A waiter without an ID is not woken.

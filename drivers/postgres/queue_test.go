@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -221,4 +222,33 @@ func TestPollingWaiter(t *testing.T) {
 	if r := wantHeld(t, polling, waiting("job", "sixth", "w")); r.Position != 1 {
 		t.Errorf("position %d of %d in the queue that was emptied", r.Position, r.Waiters)
 	}
+}
+
+// A release whose notification fails, here since its connection ends between the two, notifies nevertheless.
+func TestNotificationIsRepeated(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	control := client(t, at)
+	var armed atomic.Bool
+	var sent atomic.Int32
+	holder := open(t, victim(t, at), func(c *config) {
+		c.sent = func() {
+			if armed.Load() && sent.Add(1) == 2 { // the notification follows the release; the backend is gone before it is sent
+				_, _ = control.Exec(context.Background(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+					WHERE application_name = 'victim' AND datname = current_database() AND pid <> pg_backend_pid()`)
+			}
+		}
+	})
+	waiter := open(t, at)
+	lease := acquire(t, holder, request("job", "first"))
+	woken := wakeupsOf(t, waiter, "job", "w")
+	wantHeld(t, waiter, waiting("job", "second", "w"))
+	armed.Store(true)
+	if err := holder.Release(bounded(t), lease); err != nil {
+		t.Logf("the release: %v", err) // an error is right, too: the caller repeats it
+		if err := holder.Release(bounded(t), lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantWakeup(t, woken, driver.MayBeFree)
 }

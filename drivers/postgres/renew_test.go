@@ -57,9 +57,6 @@ func TestReplaceAfterAForgottenRenewal(t *testing.T) {
 	seen := renew()
 	run(t, c, `UPDATE holdfast_locks AS l SET renewals = r.renewals, renewed_at = r.renewed_at, expires = r.expires FROM replica AS r`)
 	now := renew()
-	if n := scan[int64](t, c, `SELECT renewals FROM holdfast_locks`); n != 2 {
-		t.Fatalf("%d renewals", n)
-	}
 	req := request("n", "b")
 	req.Replace = seen
 	if lease, err := l.TryAcquire(bounded(t), req); !errors.Is(err, driver.ErrHeld) {

@@ -21,9 +21,13 @@ type statements struct {
 const fields = `l.name, l.token, l.holder, l.owner, l.ttl, l.expires, l.acquired_at, l.renewed_at,
 	l.renewals, l.broken, l.writes, l.queue, l.emptied, clock_timestamp()`
 
+// version changes with every write of a row. Its transaction alone would not do: after a promotion or a crash the server gives numbers
+// of forgotten ones again, and a pooler's client may read before that and write after it.
+const version = `concat_ws(' ', l.xmin, l.token, l.renewals, l.holder)`
+
 const (
-	allFields   = fields + `, l.xmin::text, l.history, l.data`
-	withVersion = fields + `, l.xmin::text, l.history, NULL::bytea`
+	allFields   = fields + `, ` + version + `, l.history, l.data`
+	withVersion = fields + `, ` + version + `, l.history, NULL::bytea`
 	withFacts   = fields + `, '', NULL::jsonb, NULL::bytea`
 )
 
@@ -98,13 +102,13 @@ func statementsFor(table tableName, keep int) *statements {
 
 		acquire: acquireSQL(t, keep),
 		join:    joinSQL(t),
-		// Writes a row if it has not changed since it was read. Its transaction is its version: xmin.
+		// Writes a row if it has not changed since it was read.
 		// $1 name $2 version, then those of values
 		write: `UPDATE ` + t + ` AS l SET holder = $3::text, owner = $4::text, token = $5::bigint, ttl = $6::bigint,
 				expires = $7::timestamptz, acquired_at = $8::timestamptz, renewed_at = $9::timestamptz, renewals = $10::bigint,
 				broken = $11::boolean, writes = $12::bigint, queue = $13::text::jsonb, emptied = $14::boolean,
 				history = $15::text::jsonb, data = coalesce($16::bytea, l.data)
-			WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND l.xmin = $2::text::xid`,
+			WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND ` + version + ` = $2::text`,
 		// Ends the positions of a waiter. $1 names $2 waiter
 		leave: `WITH r AS MATERIALIZED (SELECT l.name FROM ` + t + ` AS l WHERE ` + quickly(writeWait) + ` AND l.name = ANY($1::text[])
 				AND l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)) ORDER BY l.name FOR NO KEY UPDATE)
@@ -136,10 +140,12 @@ func statementsFor(table tableName, keep int) *statements {
 	}
 }
 
-// renewed is what a renewal sets. Promise 2: the end of a lease never moves back.
+// renewed is what a renewal sets. Promise 2: the end of a lease never moves back. Promise 1: a fail-over may forget renewals that
+// others have seen, and no later one has their number: it is the time or, while the clock is behind, a random one.
 func renewed(ttl string) string {
 	return `expires = greatest(l.expires, clock_timestamp() + ` + ttl + ` * interval '1 ms'), ttl = greatest(l.ttl, ` + ttl + `),
-		renewed_at = clock_timestamp(), renewals = l.renewals + 1`
+		renewed_at = clock_timestamp(), renewals = CASE WHEN ` + millis + ` > l.renewals THEN ` + millis + `
+			ELSE l.renewals + 1 + floor(random() * 65536)::bigint END`
 }
 
 // released is what a release sets.
@@ -171,7 +177,7 @@ func acquireSQL(t string, keep int) string {
 		ON CONFLICT (name) DO UPDATE SET
 			holder = $2::text, owner = $3::text, token = greatest(l.token + 1, ` + millis + `), ttl = $4::bigint,
 			expires = clock_timestamp() + $4::bigint * interval '1 ms', acquired_at = clock_timestamp(), renewed_at = clock_timestamp(),
-			renewals = 0, broken = false, data = coalesce($5::bytea, l.data), writes = 0,
+			renewals = ` + millis + `, broken = false, data = coalesce($5::bytea, l.data), writes = 0,
 			queue = CASE WHEN l.queue IS NOT NULL THEN ` + queueWithout(`$7::text`) + ` END,
 			emptied = l.queue IS NOT NULL AND l.queue @> jsonb_build_array(jsonb_build_object('id', $7::text)) AND NOT $8::boolean
 				AND NOT jsonb_path_exists(l.queue, '$[*] ? (@.id != $w && !exists(@.polls))', jsonb_build_object('w', $7::text)),

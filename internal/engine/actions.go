@@ -21,7 +21,7 @@ func (a *Acquisition) perform(actions []waiter.Action) {
 		case waiter.DropRead:
 			a.stopRead(s)
 		case waiter.CleanUp:
-			l := driver.Lease{Name: s.name, ID: do.ID, Owner: a.settings.Owner, TTL: a.settings.TTL}
+			l := driver.Lease{Name: s.name, ID: do.ID, Owner: a.settings.Owner, TTL: a.settings.TTL, Mode: a.settings.Mode}
 			a.client.CleanUp(l, do.At, a.settings.RequestTimeout, a.Emit)
 		case waiter.Report:
 			a.Emit(event.Event{Type: event.HolderSeen, Name: s.name, Owner: do.Owner, Token: do.Token, Time: time.Now()})

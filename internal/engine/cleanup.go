@@ -39,6 +39,7 @@ type cleanup struct {
 	limit    time.Duration // of each release
 	emit     Emit
 	attempts int
+	released bool // a release has succeeded
 }
 
 func newCleanups(c *Client) *dispatch.Schedule[*cleanup] {
@@ -53,6 +54,10 @@ func (u *cleanup) run() {
 	err := c.releaseOnce(c.base, l, u.limit)
 	if err != nil {
 		u.emit(event.Event{Type: event.Error, Name: l.Name, Owner: l.Owner, Op: "clean up", Err: err, Time: time.Now()})
+	}
+	if err == nil && !u.released {
+		u.released = true
+		c.queues.asksAgain(l.Name)
 	}
 	closing := c.closing.Err() != nil
 	// Promise 5: a success does not end the cleanup before until, since the request may land late.

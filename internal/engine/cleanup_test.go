@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -227,6 +228,37 @@ func TestClosedLockerEndsCleanUps(t *testing.T) {
 		}
 		if n := seen.Count(holdfast.EventError); n != 2 { // the acquire and the one release
 			t.Errorf("%d failures were reported", n)
+		}
+	})
+}
+
+// The cleanup of a reader's request says its mode: MongoDB finds a reader's lease by it only.
+func TestCleanUpOfAReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var modes []driver.Mode
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+			switch op {
+			case locktest.OpAcquire:
+				return locktest.Fault{Lose: locktest.ErrInjected}
+			case locktest.OpRelease:
+				mu.Lock()
+				modes = append(modes, l.Mode)
+				mu.Unlock()
+			}
+			return locktest.Fault{}
+		}, holdfast.WithTTL(30*time.Second))
+		_, _ = c.TryLock(t.Context(), "job", holdfast.WithShared())
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(modes) == 0 {
+			t.Fatal("no cleanup")
+		}
+		for _, m := range modes {
+			if m != driver.Shared {
+				t.Fatalf("a release of the cleanup is %v", m)
+			}
 		}
 	})
 }

@@ -187,6 +187,17 @@ func (qs *queues) freed(h *Hold, yieldUntil time.Duration) {
 	qs.advance(name, q)
 }
 
+// asksAgain has the first waiter for a lock without slots send a request: one of this process that is in doubt may have been
+// granted, and a grant ends the position that all its waiters share.
+func (qs *queues) asksAgain(name string) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w := qs.byName[name].first(); w != nil && w.isAdmitted {
+		w.freed = append(w.freed, 0)
+		notify(w.slotFreed)
+	}
+}
+
 // yieldUntil is until when a waiter whose turn it is lets other processes send their requests.
 func (qs *queues) yieldUntil(w *localWaiter) time.Duration {
 	qs.mu.Lock()

@@ -181,11 +181,12 @@ func TestPooler(t *testing.T) {
 	c := &counter{t: t}
 	database := p.URL(t)
 	var poolers []*postgrestest.Pooler
+	var stops []func()
 	for _, mode := range []string{postgrestest.SessionMode, postgrestest.TransactionMode, postgrestest.StatementMode} {
 		pooler := p.PgBouncer(t, 0, mode)
 		poolers = append(poolers, pooler)
-		stop := c.contend(pooler.At(t, database), 3, holdfast.WithTTL(10*time.Second))
-		defer stop()
+		stops = append(stops, c.contend(pooler.At(t, database), 3, holdfast.WithTTL(10*time.Second)))
+		defer stops[len(stops)-1]()
 	}
 	c.awaitIncrements(20)
 	for _, pooler := range poolers {
@@ -203,4 +204,8 @@ func TestPooler(t *testing.T) {
 	env.Check(t, p.Kill(testContext(t), 0))
 	env.Check(t, p.Restart(testContext(t), 0))
 	c.awaitIncrements(20)
+	for _, stop := range stops {
+		stop()
+	}
+	c.check()
 }

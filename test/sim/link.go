@@ -254,14 +254,21 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 		return driver.Lease{}, err
 	}
 	q := l.p.queue
-	queued := req.QueueFor > 0 && q != nil && q.Usable()
+	waits := req.QueueFor > 0 && q != nil
+	queued := waits && q.Usable()
 	if !queued {
 		req.QueueFor = 0
+	}
+	if waits {
+		l.checkUnwoken(req.Name)
 	}
 	sent := l.w.now()
 	a := l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, queued) })
 	if a.again { // there is a queue
 		a = l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, true) })
+	}
+	if waits && !queued && errors.Is(a.err, driver.ErrHeld) {
+		l.noteUnwoken(req.Name)
 	}
 	if a.err == nil && l.w.plan.Backend == Azure {
 		a = l.perform(ctx, "sign", req.Name, req.ID, func() answer { return l.w.server.sign(req) })

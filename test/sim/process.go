@@ -55,6 +55,9 @@ type process struct {
 	leases      map[leaseKey]*lease
 	working     map[driver.LeaseID]int // functions that run
 	gathering   map[string]int         // callers that acquire several locks, by the name of each
+
+	resumed time.Duration            // when the latest pause ended
+	unwoken map[string]time.Duration // by name: when a waiter was last refused without a position that is woken
 }
 
 // function runs a function of Do, a runner or Partitions.
@@ -110,6 +113,7 @@ func newProcess(w *world, index, number int) *process {
 		dice:  newDice(w.plan.Seed, 4, uint64(index), uint64(number)),
 		holds: map[*tracked]struct{}{}, seen: map[*holdfast.Hold]struct{}{}, rates: map[rateKey]*rate{}, leases: map[leaseKey]*lease{},
 		working: map[driver.LeaseID]int{}, gathering: map[string]int{},
+		unwoken: map[string]time.Duration{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone, p.close = context.WithCancel(context.Background())
@@ -236,6 +240,7 @@ func (p *process) resume() {
 	if before == 0 {
 		return
 	}
+	p.resumed = p.w.now()
 	p.w.everywhere = append(p.w.everywhere, history.Line{At: p.w.now(), Process: p.number, Client: p.index + 1, Kind: history.Resume})
 	for h := range p.holds {
 		if h.hold.Err() != nil {

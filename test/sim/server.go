@@ -36,6 +36,8 @@ type server struct {
 	waiters map[string]*process // by name
 	turns   map[string]*turns   // by the name of a lock
 	grants  int
+
+	revisions map[revisionOf]time.Duration // when a grant or a renewal last had it
 }
 
 // holder is the process of a lease ID.
@@ -62,7 +64,7 @@ type write struct {
 
 func newServer(w *world) *server {
 	return &server{w: w, dice: newDice(w.plan.Seed, 3), records: map[string]*record{}, watches: map[string][]*watch{},
-		holders: map[string]*holder{}, waiters: map[string]*process{}, turns: map[string]*turns{}}
+		holders: map[string]*holder{}, waiters: map[string]*process{}, turns: map[string]*turns{}, revisions: map[revisionOf]time.Duration{}}
 }
 
 // epoch is far from 0, so that the clock can step back by hours.
@@ -92,8 +94,7 @@ func (s *server) change(name string, fn func(r *record, now lockstate.Moment) bo
 	}
 	after.KeepHistory(0)
 	if after.Renewals != renewals || before == nil || before.Token != after.Token {
-		// A revision is never used twice, also after a roll-back.
-		after.Renewals = max(renewals+1, uint64(now.Elapsed.Milliseconds()))
+		s.noteRevision(name, after, now)
 	}
 	after.at = s.w.now()
 	s.records[name] = after

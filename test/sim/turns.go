@@ -22,6 +22,10 @@ const (
 	Positions history.Rule = "position lost"
 	// NotOvertaken: without faults, the first waiter of the queue gets the lock.
 	NotOvertaken history.Rule = "overtaken"
+	// Unwoken: once waking has begun, a waiter without a position that is woken asks for one.
+	Unwoken history.Rule = "waits unwoken"
+	// Revisions: no two grants or renewals of a lock have one revision, also if a fail-over has undone one of them.
+	Revisions history.Rule = "revision used twice"
 	// SlowGrant: without faults, a released lock is granted to the first waiter that is alive soon.
 	SlowGrant history.Rule = "slow grant"
 )
@@ -209,6 +213,10 @@ func (s *server) checkPositions(name string, before, after []lockstate.Waiter, m
 	}
 }
 
+// longestPosition is a little longer than a position lasts without another request: four times the interval at which a waiter that is
+// woken asks again.
+const longestPosition = 90 * time.Second
+
 // settled is how long after a fault every waiter is certainly in its usual state again.
 const settled = 15 * time.Second
 
@@ -264,13 +272,12 @@ func (s *server) expectGrant(name string, r *record, t *turns, release int) {
 	freed, woken := t.freed, driver.WokenOf(len(r.Queue))
 	// The reply that gives a waiter its position may still be on its way, and its hint may come before it.
 	from := freed + 2*s.w.plan.Latency
-	// A step of the server's clock ends positions early. A waiter of one polls until it asks for the lock again.
-	now, stepped := s.moment().Elapsed, slices.ContainsFunc(s.w.plan.Faults, func(f Fault) bool {
-		return f.Kind == StepClock && f.Amount > 0 && f.At <= s.w.now()
-	})
+	// A fault ends positions: a step of the server's clock, or a pause in which the waiter could not refresh its own. After a pause it
+	// sends its next request only when that is due. A waiter of a position that has ended polls until it asks for the lock again.
+	now, refreshed := s.moment().Elapsed, s.w.quietSince(s.w.now()-longestPosition)
 	expect := func(i int, limit time.Duration) {
 		waiter := r.Queue[i].ID
-		if stepped && r.Queue[i].Until <= now {
+		if !refreshed && r.Queue[i].Until <= now {
 			return
 		}
 		limit += driver.Turn(i+1) + 8*s.w.plan.Latency + 100*time.Millisecond
@@ -286,6 +293,51 @@ func (s *server) expectGrant(name string, r *record, t *turns, release int) {
 	if first := slices.IndexFunc(r.Queue, func(w lockstate.Waiter) bool { return s.waitsSince(w.ID, name, freed) }); first >= woken {
 		expect(first, 25*time.Second)
 	}
+}
+
+// revisionOf is a revision of a lock.
+type revisionOf struct {
+	name string
+	driver.Revision
+}
+
+// noteRevision checks that a grant or a renewal has a revision of its own. A waiter may have seen that of an earlier one that a
+// fail-over has undone, and would take the lock from a living holder, if it sees it again a TTL later. Members' clocks differ: two
+// renewals with one number can fall into one millisecond of two of them, but not so far apart.
+func (s *server) noteRevision(name string, r *record, now lockstate.Moment) {
+	key := revisionOf{name, r.Record(name, now).Revision}
+	if key.IsZero() {
+		return
+	}
+	if at, known := s.revisions[key]; known && s.w.now()-at > s.w.plan.minGrace() {
+		s.w.violate(Revisions, "%q: a grant or renewal has the revision of one %v ago", name, s.w.now()-at)
+	}
+	s.revisions[key] = s.w.now()
+}
+
+// unwokenRest is for how long a waiter may rest at most that nothing wakes, although waking has begun.
+const unwokenRest = 5 * time.Second
+
+// checkUnwoken checks, when a waiter sends a request, that it has not rested in vain: its latest one gave it no position, because the
+// stream of hints was not open, and the stream has been open since.
+func (l *link) checkUnwoken(name string) {
+	p, w := l.p, l.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	refused, known := p.unwoken[name]
+	delete(p.unwoken, name)
+	since := w.now() - unwokenRest
+	if !known || refused > since || p.crashed || p.frozen.Load() != 0 || p.resumed > refused || !p.queue.waitsSince(name, since) {
+		return
+	}
+	w.violate(Unwoken, "%q: %s has no position since %v, and asks for one only now, although hints reach it", name, p.name, refused)
+}
+
+// noteUnwoken notes that a waiter was refused without a position.
+func (l *link) noteUnwoken(name string) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.p.unwoken[name] = l.w.now()
 }
 
 // checkPositionsLeft looks for positions of processes that have ended in order. If the server's clock has

@@ -40,7 +40,7 @@ var faults = []fault{
 	},
 	{
 		"a renewal is known by its number alone", "1", lockstate,
-		"strconv.AppendInt(append(text, '.'), renewed, 10)", "text[:len(text)+0*int(renewed)]",
+		"		k.Renewals = at\n", "		k.Renewals++\n",
 	},
 	{
 		"a hold counts as lost only at its expiry, and later", "2", timings,
@@ -219,7 +219,7 @@ var faults = []fault{
 	},
 	{
 		"the renewal of a reader leaves the revision as it is", "1", readers,
-		"	k.Renewals++ // so the revision changes", "	// so the revision changes",
+		"	k.countRenewal(now) // so the revision changes", "	// so the revision changes",
 	},
 	{
 		"a repeated request makes a second reader", "5", lockstate,
