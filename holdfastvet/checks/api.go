@@ -60,8 +60,10 @@ var blobWrites = map[string]bool{
 
 // sqlWrites are methods that run statements outside of a transaction that the program has begun.
 var sqlWrites = map[string]bool{
-	pgxSDK + "/pgxpool.Pool.Exec": true, pgxSDK + ".Conn.Exec": true, "database/sql.DB.Exec": true, "database/sql.DB.ExecContext": true,
-	"database/sql.Conn.ExecContext": true,
+	pgxSDK + "/pgxpool.Pool.Exec": true, pgxSDK + "/pgxpool.Pool.SendBatch": true, pgxSDK + "/pgxpool.Pool.CopyFrom": true,
+	pgxSDK + "/pgxpool.Conn.Exec": true, pgxSDK + "/pgxpool.Conn.SendBatch": true, pgxSDK + "/pgxpool.Conn.CopyFrom": true,
+	pgxSDK + ".Conn.Exec": true, pgxSDK + ".Conn.SendBatch": true, pgxSDK + ".Conn.CopyFrom": true,
+	"database/sql.DB.Exec": true, "database/sql.DB.ExecContext": true, "database/sql.Conn.ExecContext": true,
 }
 
 // withContext has functions that wait for something and have a variant that takes a context.

@@ -16,16 +16,19 @@ import (
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 )
 
-// postgresBackend starts a primary and a synchronous standby. Every other client goes through PgBouncer, one in
+// postgresBackend starts a primary and a synchronous standby. Every other client goes through PgBouncer, one of each mode in
 // front of each server.
 func postgresBackend(t *testing.T, _ *history.Recorder) *backend {
 	p := env.StartPostgres(t, env.PostgresOptions{})
 	const ttl = 5 * time.Second
 	database := p.URL(t)
-	var servers, poolers []string
+	var servers []string
+	poolers := make([][]string, 3) // by mode
 	for member := range p.Hosts() {
 		servers = append(servers, p.DirectAddress(member))
-		poolers = append(poolers, p.PgBouncer(t, member, postgrestest.TransactionMode).Addr())
+		for i, mode := range []string{postgrestest.TransactionMode, postgrestest.SessionMode, postgrestest.StatementMode} {
+			poolers[i] = append(poolers[i], p.PgBouncer(t, member, mode).Addr())
+		}
 	}
 	clients := 0
 	return &backend{
@@ -34,7 +37,7 @@ func postgresBackend(t *testing.T, _ *history.Recorder) *backend {
 		client: func() (workload.Config, fault.Mesh) {
 			to := servers
 			if clients++; clients%2 == 0 {
-				to = poolers
+				to = poolers[clients/2%3]
 			}
 			network := fault.NewMesh(t, to)
 			var hosts []string
