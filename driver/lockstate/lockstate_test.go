@@ -93,7 +93,7 @@ func TestAcquire(t *testing.T) {
 			content: ""},
 		"replace": {holder: "b", replace: revision, want: true, token: 1001, expires: ttl, content: "a's"},
 		"replace after a renewal": {before: func(k *lockstate.Lock) { k.Renew("a", ttl, at(0)) }, holder: "b",
-			replace: func(*lockstate.Lock) driver.Revision { return driver.NewRevision("1000.0") }, want: false, token: 1000, expires: ttl,
+			replace: func(*lockstate.Lock) driver.Revision { return driver.NewRevision("1000.1000") }, want: false, token: 1000, expires: ttl,
 			content: "a's"},
 		"replace without a revision": {holder: "b", replace: func(*lockstate.Lock) driver.Revision { return driver.Revision{} },
 			want: false, token: 1000, expires: ttl, content: "a's"},

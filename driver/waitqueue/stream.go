@@ -148,7 +148,7 @@ func (s *Stream[W]) Watches() (all []W) {
 	return all
 }
 
-// Usable reports whether the stream is open, or has not failed to be opened lately.
+// Usable reports whether the stream is open, or has not failed to be opened.
 func (s *Stream[W]) Usable() bool { return !s.blind }
 
 // Since returns since when no event was missed, if the stream is open.

@@ -163,7 +163,7 @@ func renewedReaders(matches, ttl any) []bson.E {
 			field(readerTTL, expr("$max", refOne+"."+readerTTL, ttl)), field(readerRenewed, serverNow),
 		}), refOne))),
 		// Promise 10: a renewal by any reader shows that the lock is not stuck.
-		// At least the time, as a token: a fail-over may forget renewals that others have seen, and no later one has their number.
+		// At least the time, as a token: so no later renewal has the number of one that a fail-over forgot, while the clock is right.
 		field(fieldRenewals, expr("$max", docOf("$toLong", serverNow), expr("$add", expr("$ifNull", ref(fieldRenewals), int64(0)), int64(1)))),
 		field(fieldRenewedAt, cond(expr("$in", ref(fieldToken), tokens), serverNow, ref(fieldRenewedAt))),
 		field(fieldExpiresAt, maxWith(fieldExpiresAt, nowPlus(ttl))),

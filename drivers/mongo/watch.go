@@ -56,7 +56,7 @@ type watcher struct {
 	wg          sync.WaitGroup // waits for the Follower's goroutine
 	warned      bool           // whether the present failure was logged; used by that goroutine only
 	timeout     time.Duration  // streamTimeout, shorter in tests
-	usable      func() bool    // whether the cursor is open, or may well be opened
+	usable      func() bool    // whether the cursor is open, or has not failed to be opened
 }
 
 func newWatcher(from source, namespace string, logger *slog.Logger) *watcher {

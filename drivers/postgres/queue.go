@@ -84,7 +84,7 @@ func (w *wakeups) collect(rows pgx.Rows) (names map[string]bool, err error) {
 }
 
 // wake sends notifications in a transaction of their own: a commit with one takes a lock of the whole database. If that fails, they are
-// sent once more, on another connection and with a time limit of their own: the release may have taken nearly all of its own, and waiters
+// sent once more, by a call with a time limit of its own: the release may have taken nearly all of its own, and waiters
 // that believe that they are woken poll seldom.
 func (l *Locker) wake(ctx context.Context, c *pgx.Conn, calls wakeups) {
 	if len(calls.channels) == 0 {

@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS holdfast_locks (
 	expires timestamp with time zone NOT NULL, -- or when the lock was released
 	acquired_at timestamp with time zone NOT NULL,
 	renewed_at timestamp with time zone NOT NULL,
-	renewals bigint NOT NULL DEFAULT 0, -- rises with each renewal; at least its time in ms
+	renewals bigint NOT NULL DEFAULT 0, -- rises with each renewal, to its time in ms
 	broken boolean NOT NULL DEFAULT false, -- renewals are refused
 	data bytea,
 	writes bigint NOT NULL DEFAULT 0, -- of the data by this holder

@@ -23,7 +23,7 @@ const fields = `l.name, l.token, l.holder, l.owner, l.ttl, l.expires, l.acquired
 
 // version changes with every write of a row. Its transaction alone would not do: after a promotion or a crash the server gives numbers
 // of forgotten ones again, and a pooler's client may read before that and write after it.
-const version = `concat_ws(' ', l.xmin, l.token, l.renewals, l.holder)`
+const version = `concat_ws(' ', l.xmin, l.token, l.renewals, l.holder, l.broken, l.writes, l.queue)`
 
 const (
 	allFields   = fields + `, ` + version + `, l.history, l.data`

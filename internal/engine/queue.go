@@ -192,7 +192,7 @@ func (qs *queues) freed(h *Hold, yieldUntil time.Duration) {
 func (qs *queues) asksAgain(name string) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if w := qs.byName[name].first(); w != nil && w.isAdmitted {
+	if w := qs.byName[name].first(); w != nil && w.isAdmitted && w.offer == nil && w.slots == 1 {
 		w.freed = append(w.freed, 0)
 		notify(w.slotFreed)
 	}

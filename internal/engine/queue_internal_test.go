@@ -34,3 +34,23 @@ func TestEmptyQueuesAreDropped(t *testing.T) {
 		t.Errorf("%d queues are left", len(qs.byName))
 	}
 }
+
+// After the cleanup of a request that may have been granted, the first waiter of this process sends a request: the grant has ended the
+// position that they share. One that takes part in a handoff waits for its end, and waiters for slots have no position.
+func TestAsksAgain(t *testing.T) {
+	qs := &queues{byName: map[string]*queue{}}
+	first, second := qs.join("job", settings.Settings{Slots: 1}), qs.join("job", settings.Settings{Slots: 1})
+	slots := qs.join("pool", settings.Settings{Slots: 2})
+	asked := func(w *localWaiter) bool { return len(qs.takeFreed(w)) == 1 && len(w.slotFreed) == 1 }
+	for _, name := range []string{"job", "pool", "nobody's"} {
+		qs.asksAgain(name)
+	}
+	if !asked(first) || asked(second) || asked(slots) {
+		t.Error("not the first waiter, or another")
+	}
+	<-first.slotFreed
+	first.offer = &offer{}
+	if qs.asksAgain("job"); asked(first) {
+		t.Error("asked in the middle of a handoff")
+	}
+}

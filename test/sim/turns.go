@@ -303,7 +303,8 @@ type revisionOf struct {
 
 // noteRevision checks that a grant or a renewal has a revision of its own. A waiter may have seen that of an earlier one that a
 // fail-over has undone, and would take the lock from a living holder, if it sees it again a TTL later. Members' clocks differ: two
-// renewals with one number can fall into one millisecond of two of them, but not so far apart.
+// renewals with one number can fall into one millisecond of two of them, but not so far apart. After a step back numbers are random, and
+// one in 65,536 may come again.
 func (s *server) noteRevision(name string, r *record, now lockstate.Moment) {
 	key := revisionOf{name, r.Record(name, now).Revision}
 	if key.IsZero() {

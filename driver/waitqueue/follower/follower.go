@@ -117,7 +117,7 @@ func (f *Follower) Watched(name string) bool {
 	return f.stream.Watched(waitqueue.Key{Name: name})
 }
 
-// Usable reports whether the stream is open, or may well be opened.
+// Usable reports whether the stream is open, or has not failed to be opened.
 func (f *Follower) Usable() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
