@@ -55,6 +55,7 @@ func TestReplaceAfterAForgottenRenewal(t *testing.T) {
 	renew()
 	run(t, c, `CREATE TABLE replica AS SELECT * FROM holdfast_locks`)
 	seen := renew()
+	run(t, c, `SELECT pg_sleep(0.002)`) // the next one comes in a later millisecond
 	run(t, c, `UPDATE holdfast_locks AS l SET renewals = r.renewals, renewed_at = r.renewed_at, expires = r.expires FROM replica AS r`)
 	now := renew()
 	req := request("n", "b")
