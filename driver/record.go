@@ -118,8 +118,8 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Revision stands for one holder and one renewal of its lease; see [Request.Replace]. No other renewal has it, also if the
-// store forgets one in a fail-over: so it needs a time or a random part, and not a number alone.
+// Revision stands for one holder and one renewal of its lease; see [Request.Replace]. No other grant or renewal has it, not
+// even one that the store has forgotten in a fail-over: a number that only counts is not enough, it needs a time or a random part.
 // Revisions are compared with ==. A Revision prints nothing of its content, which may be a
 // secret.
 type Revision struct{ mark hidden }

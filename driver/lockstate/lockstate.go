@@ -36,7 +36,7 @@ type Lock struct {
 	Expires    time.Duration `json:"expiresNanoseconds"`
 	AcquiredAt time.Time     `json:"acquiredAt"`
 	RenewedAt  time.Time     `json:"renewedAt"`
-	// Renewals rises with each renewal by the present holder. With the token, no two grants and renewals have the same.
+	// Renewals rises with each renewal by the present holder. With the token it tells all grants and renewals apart, see countRenewal.
 	Renewals uint64 `json:"renewals"`
 	Broken   bool   `json:"broken,omitempty"`
 	Data     []byte `json:"data,omitempty"`

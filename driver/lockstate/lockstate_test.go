@@ -56,6 +56,18 @@ func TestRevisionOfAForgottenRenewal(t *testing.T) {
 	}
 }
 
+// While the clock is behind, the token of a grant that was forgotten comes again. The revision does not.
+func TestRevisionOfAForgottenGrant(t *testing.T) {
+	k := &lockstate.Lock{Token: 5_000_000}
+	forgotten := *k
+	if !forgotten.Acquire(request("a", 10*time.Second), "a", "", at(1)) || !k.Acquire(request("b", 10*time.Second), "b", "", at(2)) {
+		t.Fatal("not granted")
+	}
+	if forgotten.Token != k.Token || forgotten.Record("n", at(2)).Revision == k.Record("n", at(2)).Revision {
+		t.Errorf("tokens %d and %d; the revisions are the same", forgotten.Token, k.Token)
+	}
+}
+
 func TestAcquire(t *testing.T) {
 	const ttl = 10 * time.Second
 	revision := func(k *lockstate.Lock) driver.Revision { return k.Record("n", at(0)).Revision }

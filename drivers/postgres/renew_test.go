@@ -35,6 +35,32 @@ func TestRenewalsLeaveTheTableSmall(t *testing.T) {
 	}
 }
 
+// While the clock is behind, the token of a grant that was forgotten comes again. The revision does not.
+func TestRevisionOfAForgottenGrant(t *testing.T) {
+	at := postgrestest.URL(t)
+	l, c := open(t, at), client(t, at)
+	if err := l.Release(bounded(t), acquire(t, l, request("n", "first"))); err != nil {
+		t.Fatal(err)
+	}
+	run(t, c, `UPDATE holdfast_locks SET token = token + 1000000000`)
+	run(t, c, `CREATE TABLE replica AS SELECT * FROM holdfast_locks`)
+	grant := func(id string) (uint64, driver.Revision) {
+		t.Helper()
+		lease := acquire(t, l, request("n", id))
+		r, err := l.Inspect(bounded(t), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease.Token, r.Revision
+	}
+	token, seen := grant("a")
+	run(t, c, `SELECT pg_sleep(0.002)`) // the next one comes in a later millisecond
+	run(t, c, `UPDATE holdfast_locks AS l SET token = r.token, holder = r.holder, expires = r.expires, renewals = r.renewals FROM replica AS r`)
+	if again, now := grant("b"); again != token || now == seen {
+		t.Errorf("tokens %d and %d; the revisions are the same: %v", token, again, now == seen)
+	}
+}
+
 // A fail-over can forget a renewal that a waiter has seen. The next renewal has its number, and is another: the waiter does not take the
 // lock from a holder that is alive.
 func TestReplaceAfterAForgottenRenewal(t *testing.T) {

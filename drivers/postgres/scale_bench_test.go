@@ -108,9 +108,9 @@ func bigServer(b *testing.B) string {
 func BenchmarkQueue(b *testing.B) {
 	for _, count := range []int{2, 10, 200} {
 		b.Run(fmt.Sprintf("processes=%d", count), func(b *testing.B) {
-			f := newFleet(b, bigServer(b), count)
+			at := bigServer(b)
 			for b.Loop() {
-				f.handOver(b, max(500, 3*count))
+				newFleet(b, at, count).handOver(b, max(500, 3*count))
 			}
 		})
 	}

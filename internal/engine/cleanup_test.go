@@ -262,3 +262,44 @@ func TestCleanUpOfAReader(t *testing.T) {
 		}
 	})
 }
+
+// A request in doubt may have been granted, which ends the position that the waiters of a process share. After its cleanup the
+// first of them asks again, instead of at its next refresh.
+func TestWaiterAsksAfterACleanUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		other := locktest.FaultyClient(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault { return locktest.Fault{} })
+		held, err := other.Lock(t.Context(), "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lose atomic.Bool
+		var acquires atomic.Int64
+		c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) (f locktest.Fault) {
+			if op == locktest.OpAcquire {
+				if acquires.Add(1); lose.Swap(false) {
+					f.Lose = locktest.ErrInjected
+				}
+			}
+			return f
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, _ = c.Lock(ctx, "job") })
+		time.Sleep(time.Second)
+		before := acquires.Load()
+		lose.Store(true)
+		if h, err := c.TryLock(ctx, "job"); err == nil {
+			t.Errorf("granted: %v", h)
+		}
+		time.Sleep(time.Second)
+		if n := acquires.Load() - before; n != 2 {
+			t.Errorf("%d requests, want that of the try and one of the waiter", n)
+		}
+		cancel()
+		waiting.Wait()
+		if err := held.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

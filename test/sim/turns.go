@@ -319,8 +319,8 @@ func (s *server) noteRevision(name string, r *record, now lockstate.Moment) {
 // unwokenRest is for how long a waiter may rest at most that nothing wakes, although waking has begun.
 const unwokenRest = 5 * time.Second
 
-// checkUnwoken checks, when a waiter sends a request, that it has not rested in vain: its latest one gave it no position, because the
-// stream of hints was not open, and the stream has been open since.
+// checkUnwoken checks, when a waiter sends a request, that it did not rest while nothing could wake it: its latest request gave it no
+// position, because the stream of hints was not open, and the stream has been open for a while.
 func (l *link) checkUnwoken(name string) {
 	p, w := l.p, l.w
 	w.mu.Lock()

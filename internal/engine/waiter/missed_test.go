@@ -37,6 +37,23 @@ func TestWakingEndedDuringARequest(t *testing.T) {
 	s.at(2*time.Second).wake(maybeMissed, "| 2s")
 }
 
+// A process with many names does not wait for the round of each to be woken again: they follow within some intervals.
+func TestManyNamesEnterAgain(t *testing.T) {
+	s := newScript(t, 1, Traits{Reads: true, Queue: true})
+	s.v.rounds = 100
+	r := holder("a", 1, 24*time.Hour)
+	r.TTL = 24 * time.Hour
+	s.woken(0, 0, wakingEnded)
+	s.send(0)
+	s.Answered(0, 0, refused(r))
+	s.at(time.Second)
+	s.woken(s.v.now, 0, maybeMissed)
+	s.Read(s.v.now, 0, s.slots[0].read.number, r, false)
+	if _, at := s.Next(); at > 102*time.Second {
+		t.Errorf("nothing wakes its position, and it asks again at %v", at)
+	}
+}
+
 // A refusal without a holder and without a position, as after PostgreSQL's lock timeout, is no reason to rest.
 func TestRefusedWithoutAPosition(t *testing.T) {
 	for _, rounds := range []int64{1, 2} {

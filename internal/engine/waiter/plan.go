@@ -56,7 +56,7 @@ func (w *Waiter) schedule(now time.Duration, slot int, actions []Action) []Actio
 	}
 	next := s.seenAt + w.jitter(poll, pollJitter)
 	if w.queued() {
-		// It has been given for as many names as there were then.
+		// The position lasts as long as its request said, when there may have been fewer names.
 		tryAt = min(tryAt, s.askedAt+w.jitter(min(w.refreshInterval(), max(s.lasts, minQueueFor)/2), pollJitter))
 		if s.polled && s.watching { // a few of many after each read
 			tryAt = min(tryAt, s.seenAt+w.env.Random(enterRounds*w.settings.WatchedPoll))

@@ -24,7 +24,8 @@ func guardedRows(ctx context.Context, guard *postgres.Guard[pgx.Tx], sqlGuard *p
 		_ = pool.QueryRow(ctx, "SELECT")         // a read
 		_ = pool.SendBatch(ctx, nil)             // want `pool.SendBatch is not part of the guard's transaction`
 		_, _ = held.CopyFrom(ctx, nil, nil, nil) // want `held.CopyFrom is not part of the guard's transaction`
-		_, err := pool.Exec(ctx, "UPDATE")       // want `pool.Exec is not part of the guard's transaction: use the transaction of the guarded function`
+
+		_, err := pool.Exec(ctx, "UPDATE") // want `pool.Exec is not part of the guard's transaction: use the transaction of the guarded function`
 		return err
 	})
 	_ = sqlGuard.Do(ctx, hold, func(ctx context.Context, tx *sql.Tx) error {
