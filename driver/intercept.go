@@ -54,7 +54,7 @@ type Call struct {
 func (c Call) Concerned() Lease {
 	switch r := c.Request; c.Method {
 	case MethodTryAcquire, MethodHandOver:
-		return Lease{Name: r.Name, ID: r.ID, Owner: r.Owner, TTL: r.TTL}
+		return Lease{Name: r.Name, ID: r.ID, Owner: r.Owner, TTL: r.TTL, Mode: r.Mode}
 	case MethodRenew, MethodRelease, MethodWriteData:
 		return c.Lease
 	case MethodList:

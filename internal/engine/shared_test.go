@@ -199,6 +199,75 @@ func TestReaderThatPollsJoinsOthers(t *testing.T) {
 	})
 }
 
+// A reader that tries does not overtake a writer of its own process that waits, and does not end their position.
+func TestReaderThatTriesBesideAWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, shared := memory.NewStore(), holdfast.WithShared()
+		c, other := locktest.NewClient(t, store.Locker()), locktest.NewClient(t, store.Locker())
+		first := locktest.MustTryLock(t, other, "cache", shared)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			h, err := c.Lock(t.Context(), "cache")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = h.Release(context.Background())
+		}()
+		time.Sleep(time.Second)
+		if _, err := c.TryLock(t.Context(), "cache", shared); err == nil {
+			t.Error("a reader of the writer's own process has overtaken the writer")
+			if _, err := other.TryLock(t.Context(), "cache", shared); err == nil {
+				t.Error("and the writer has lost its position: a reader of another process overtakes it, too")
+			}
+		} else if !errors.Is(err, holdfast.ErrHeld) {
+			t.Error(err)
+		}
+		locktest.Release(t, first)
+		synctest.Wait()
+		select {
+		case <-written:
+		case <-time.After(time.Second):
+			t.Error("the writer waits although the readers before it have gone")
+		}
+	})
+}
+
+// Readers that try again and again starve no writer of their own process.
+func TestReadersThatTryStarveNoWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, shared := locktest.NewClient(t, memory.NewStore().Locker()), holdfast.WithShared()
+		last := locktest.MustTryLock(t, c, "cache", shared)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			if h, err := c.Lock(t.Context(), "cache"); err == nil {
+				_ = h.Release(context.Background())
+			}
+		}()
+		time.Sleep(time.Second)
+		for range 600 { // ten minutes; each reader begins before the one before it ends
+			if next, err := c.TryLock(t.Context(), "cache", shared); err == nil {
+				if last != nil {
+					_ = last.Release(t.Context())
+				}
+				last = next
+			} else if last != nil {
+				_ = last.Release(t.Context())
+				last = nil
+			}
+			time.Sleep(time.Second)
+			select {
+			case <-written:
+				return
+			default:
+			}
+		}
+		t.Error("the writer has waited for ten minutes")
+	})
+}
+
 // One reader's loss is its own.
 func TestLossOfOneReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
