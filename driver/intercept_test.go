@@ -297,10 +297,10 @@ func (storeless) MissingStore(context.Context) (string, error) { return "a folde
 // The lease that a call concerns.
 func TestConcerned(t *testing.T) {
 	id := driver.NewLeaseID("5b7cbe24-6a0f-4f5e-9a55-3d6f2b6f1f00")
-	want := driver.Lease{Name: "a", ID: id}
+	want := driver.Lease{Name: "a", ID: id, Mode: driver.Shared}
 	for _, c := range []driver.Call{
-		{Method: driver.MethodTryAcquire, Request: driver.Request{Name: "a", ID: id}},
-		{Method: driver.MethodHandOver, Request: driver.Request{Name: "a", ID: id}, Lease: driver.Lease{Name: "a"}},
+		{Method: driver.MethodTryAcquire, Request: driver.Request{Name: "a", ID: id, Mode: driver.Shared}},
+		{Method: driver.MethodHandOver, Request: driver.Request{Name: "a", ID: id, Mode: driver.Shared}, Lease: driver.Lease{Name: "a"}},
 		{Method: driver.MethodRenew, Lease: want}, {Method: driver.MethodRelease, Lease: want}, {Method: driver.MethodWriteData, Lease: want},
 	} {
 		if got := c.Concerned(); got != want {
