@@ -253,6 +253,9 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 	if err := req.Validate(l.Info()); err != nil {
 		return driver.Lease{}, err
 	}
+	if req.QueueFor == 0 && req.Mode == driver.Shared && req.Waiter != "" {
+		l.checkTry(req.Name)
+	}
 	q := l.p.queue
 	waits := req.QueueFor > 0 && q != nil
 	queued := waits && q.Usable()

@@ -243,6 +243,10 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 	if s.holders[id] == nil {
 		s.holders[id] = &holder{process: p}
 	}
+	waiter := ""
+	if req.Waiter != "" {
+		waiter = p.name
+	}
 	a.write = s.change(req.Name, func(r *record, now lockstate.Moment) bool {
 		free, own, token := !r.Held(now), r.Has(id), r.Token
 		if free && !queued && len(r.Queue) > 0 {
@@ -250,10 +254,10 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 			return false
 		}
 		before := slices.Clone(r.Queue)
-		if !s.grantInTurn(r, req, from, p.name, now) {
+		if !s.grantInTurn(r, req, from, waiter, now) {
 			written := !slices.Equal(before, r.Queue)
 			if queued {
-				a.err, a.position = r.Refusal(req.Name, p.name, now), r.Position(p.name)
+				a.err, a.position = r.Refusal(req.Name, waiter, now), r.Position(waiter)
 			} else {
 				a.err = &driver.HeldError{Record: s.describe(p, req.Name, r, now, false)}
 			}
@@ -266,7 +270,7 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 		if repeat { // it leaves the queue alone
 			s.checkPositions(req.Name, before, r.Queue, func(int) bool { return false })
 		} else {
-			s.granted(p, req, r, before, free, now)
+			s.granted(p, waiter, req, r, before, free, now)
 		}
 		s.holders[id].extended = s.w.now()
 		if a.token = r.Lease(req, id).Token; !repeat {

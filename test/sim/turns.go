@@ -162,12 +162,12 @@ func (s *server) refused(p *process, req driver.Request, r *record, before []loc
 	}
 }
 
-// granted checks a grant. free says that nobody held the lock.
-func (s *server) granted(p *process, req driver.Request, r *record, before []lockstate.Waiter, free bool, now lockstate.Moment) {
+// granted checks a grant. waiter is empty if the request names none. free says that nobody held the lock.
+func (s *server) granted(p *process, waiter string, req driver.Request, r *record, before []lockstate.Waiter, free bool, now lockstate.Moment) {
 	if !s.isMongo() {
 		return
 	}
-	mine := slices.IndexFunc(before, func(w lockstate.Waiter) bool { return w.ID == p.name })
+	mine := slices.IndexFunc(before, func(w lockstate.Waiter) bool { return w.ID == waiter })
 	place := mine
 	if place < 0 {
 		place = len(before)
@@ -196,6 +196,21 @@ func (s *server) granted(p *process, req driver.Request, r *record, before []loc
 		if gone(i) && r.Position(w.ID) > 0 {
 			s.w.violate(Positions, "%q: %s keeps position %d of %d although its turn is over", req.Name, w.ID, i+1, len(before))
 		}
+	}
+}
+
+// checkTry checks that a reader that only tries does not ask in the place of a writer of its own process, which waits. It would end
+// that position.
+func (l *link) checkTry(name string) {
+	w := l.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.server.records[name]
+	if r == nil || l.p.queue == nil || !l.p.queue.waitsSince(name, w.now()-2*w.plan.Latency) {
+		return
+	}
+	if i := r.Position(l.p.name) - 1; i >= 0 && !r.Queue[i].Shared {
+		w.violate(NotOvertaken, "%q: a reader of %s asks as the waiter of a writer, which waits at position %d", name, l.p.name, i+1)
 	}
 }
 

@@ -236,6 +236,10 @@ var faults = []fault{
 		"return !w.Shared && w.Until > now.Elapsed })\n", "return false })\n",
 	},
 	{
+		"a reader that tries overtakes a writer of its process", "–", "internal/engine/lock.go",
+		"	a.nobody = s.Mode", "	_ = s.Mode",
+	},
+	{
 		"readers wait for each other", "–", readers,
 		"k.Held(now) && !k.full(now)\n}\n\n// full", "k.Held(now) && k.full(now)\n}\n\n// full",
 	},
