@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/adapters/internal/namedlock"
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -127,6 +128,9 @@ func (m *Mutex) lock(ctx context.Context, acquire func([]holdfast.Option) (*hold
 		return driver.Invalid("Expiry", driver.FormatDuration(m.expiry), "more than 0")
 	case m.delay == nil:
 		return driver.Invalid("RetryDelayFunc", "nil", "a function")
+	}
+	if err := namedlock.CheckOptions(m.client, m.opts); err != nil {
+		return err
 	}
 	ttl := holdfast.WithTTL(leaseTTL(m.expiry, m.client.Info().Limits))
 	hold, err := acquire(append([]holdfast.Option{ttl}, m.opts...))

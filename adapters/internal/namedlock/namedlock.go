@@ -10,6 +10,8 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/bridge"
+	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
 // Set takes locks of one Client. In a Set each name is taken by one caller at a time until that
@@ -50,12 +52,25 @@ func New(client *holdfast.Client, minHold time.Duration, opts ...holdfast.Option
 	if client == nil {
 		return nil, driver.Invalid("client", "nil", "a Client")
 	}
-	for _, o := range opts {
-		if o == nil {
-			return nil, driver.Invalid("option", "nil", "an Option")
-		}
+	if err := CheckOptions(client, opts); err != nil {
+		return nil, err
 	}
 	return &Set{client: client, minHold: minHold, opts: opts, names: map[string]*name{}}, nil
+}
+
+// CheckOptions returns an error if an option is nil, or if the options or the Client's defaults ask for a shared lock: those that
+// the adapters serve know exclusive ones alone, and everybody would have it.
+func CheckOptions(client *holdfast.Client, opts []holdfast.Option) error {
+	cfg := bridge.Client(client).Defaults()
+	for _, o := range opts {
+		if o == nil || !bridge.Apply(o, &cfg) {
+			return settings.ErrNilOption
+		}
+	}
+	if cfg.Shared {
+		return settings.Settings{Mode: driver.Shared}.OnlyExclusive("the lock of an adapter")
+	}
+	return nil
 }
 
 // CheckMinHold returns an error unless a minimum hold is positive.

@@ -349,3 +349,13 @@ func TestNilArguments(t *testing.T) {
 		t.Errorf("nil option: %v", err)
 	}
 }
+
+// Everybody would have a shared lock.
+func TestSharedLocksAreRefused(t *testing.T) {
+	_, err := namedlock.New(locktest.NewClient(t, memory.New()), 0, holdfast.WithShared())
+	_, byDefault := namedlock.New(locktest.NewClient(t, memory.New(), holdfast.WithShared()), 0)
+	const want = "holdfast: Mode shared is invalid: must be exclusive for the lock of an adapter"
+	if fmt.Sprint(err) != want || fmt.Sprint(byDefault) != want {
+		t.Errorf("as an option: %v\nas a default: %v\nwant %s", err, byDefault, want)
+	}
+}
