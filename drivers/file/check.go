@@ -99,7 +99,7 @@ func (l *Locker) examine(f findings) {
 
 // examineWatch watches the folder for a moment.
 func (l *Locker) examineWatch(f findings) {
-	trial, err := openWatch(l.dir, func(string) {}, func() {})
+	trial, err := openWatch(l.dir, func(string, bool) {}, func() {})
 	if err != nil {
 		remedy, command := watchRemedy(err)
 		f(driver.Finding{Subject: subjectWatch, Level: driver.LevelDoubtful,

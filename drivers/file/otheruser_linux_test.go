@@ -87,7 +87,7 @@ func folderThatMayNotBeEntered(t *testing.T, owner int, want string) {
 		if owner == os.Geteuid() { // of others' folders, it refuses all but root's before it enters them
 			check("open", makeFolder(dir))
 		}
-		_, err = openWatch(dir, func(string) {}, func() {})
+		_, err = openWatch(dir, func(string, bool) {}, func() {})
 		if remedy, command := watchRemedy(err); strings.Contains(remedy, "limit") || command != "" || !strings.Contains(remedy, "read") {
 			t.Errorf("%v: %q, %q", err, remedy, command)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
 	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
 )
@@ -75,7 +76,8 @@ func (w *watcher) openFolder() (follower.Events, error) {
 	if err != nil {
 		return nil, err
 	}
-	folder, err := w.open(dir, w.fileChanged, w.Gap)
+	shared := map[string]bool{}
+	folder, err := w.open(dir, func(file string, freed bool) { w.fileChanged(file, freed, shared) }, w.Gap)
 	if err != nil {
 		return nil, err
 	}
@@ -124,11 +126,26 @@ func (w *watcher) checkSize() error {
 	return nil
 }
 
-// fileChanged wakes the waiters of the lock to which a file belongs, if the lock may be free.
-func (w *watcher) fileChanged(file string) {
+// fileChanged wakes the waiters of the lock to which a file belongs, if a request may be granted. shared has the locks that had
+// readers when their records were last read.
+func (w *watcher) fileChanged(file string, freed bool, shared map[string]bool) {
 	base, isRecord := strings.CutSuffix(file, ".json")
-	if isRecord && w.Watched(base) && w.mayBeFree(base) {
+	if !isRecord {
+		return
+	}
+	if !w.Watched(base) {
+		delete(shared, base)
+		return
+	}
+	holder := w.holder(base)
+	// Readers who have waited for a writer may join the first one who was faster. Each change of a lock that stays shared would wake all.
+	if holder == "" || holder == lockstate.Shared && (freed || !shared[base]) {
 		w.Event(base, "", 0)
+	}
+	if holder == lockstate.Shared {
+		shared[base] = true
+	} else {
+		delete(shared, base)
 	}
 }
 
@@ -138,18 +155,22 @@ const headSize = 16 << 10
 
 var holderLine = []byte("\n  \"holder\": \"")
 
-// mayBeFree reports whether a request for a lock is worth sending: unless the beginning of its
-// record names a holder. This costs a fraction of decoding the record, whose data may be large. A
-// lease that has expired needs no wake-up, and any other file that is no record with a holder
-// leads to a request, which returns the error to its caller.
-func (w *watcher) mayBeFree(base string) bool {
+// holder returns what the beginning of a record names as the holder of its lock, or "" if a request is worth
+// sending: the lock is free, or the file is no record, and the request returns the error to its caller. This costs a
+// fraction of decoding the record, whose data may be large. A lease that has expired needs no wake-up.
+func (w *watcher) holder(base string) string {
 	f, err := w.locker.disk.open(w.locker.calls.Context(), filepath.Join(w.locker.dir, base+".json"), os.O_RDONLY)
 	if err != nil {
-		return true
+		return ""
 	}
 	defer func() { _ = f.Close() }() // nothing was written
 	n, err := io.ReadFull(f, w.head)
-	return err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Contains(w.head[:n], holderLine)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return ""
+	}
+	_, holder, _ := bytes.Cut(w.head[:n], holderLine)
+	holder, _, _ = bytes.Cut(holder, []byte(`"`))
+	return string(holder)
 }
 
 // report logs once that the folder cannot be watched, and once that it is watched again.

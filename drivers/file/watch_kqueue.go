@@ -6,7 +6,7 @@ package file
 // of them, and the program needs open files, too.
 const maxWatchedFiles = 512
 
-func openWatch(dir string, changed func(file string), missed func()) (*folderWatch, error) {
+func openWatch(dir string, changed changedFunc, missed func()) (*folderWatch, error) {
 	return openSystemWatch(dir, changed, missed)
 }
 

@@ -32,7 +32,7 @@ func signalFree(path string) {
 
 // openWatch watches a folder by inotify. openSystemWatch would do so as well, but it asks for all
 // events, also for those of each renewal.
-func openWatch(dir string, changed func(file string), missed func()) (*folderWatch, error) {
+func openWatch(dir string, changed changedFunc, missed func()) (*folderWatch, error) {
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init1", err)
@@ -56,7 +56,7 @@ func openWatch(dir string, changed func(file string), missed func()) (*folderWat
 }
 
 // reportInotify returns when the folder is gone, after a failure, or when events is closed.
-func reportInotify(events *os.File, changed func(file string), missed func()) error {
+func reportInotify(events *os.File, changed changedFunc, missed func()) error {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := events.Read(buffer)
@@ -74,7 +74,7 @@ func reportInotify(events *os.File, changed func(file string), missed func()) er
 				return errFolderReplaced
 			default:
 				if name = bytes.TrimRight(name, "\x00"); bytes.HasSuffix(name, recordSuffix) {
-					changed(string(name))
+					changed(string(name), true)
 				}
 			}
 		}

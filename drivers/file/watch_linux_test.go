@@ -32,7 +32,7 @@ func TestOnlyAFreeLockCausesAnEvent(t *testing.T) {
 	dir := t.TempDir()
 	l, _, _ := watchedLocker(t, dir)
 	changes := make(chan string, 100)
-	w, err := openWatch(dir, func(file string) { changes <- file }, func() { t.Error("missed events") })
+	w, err := openWatch(dir, func(file string, _ bool) { changes <- file }, func() { t.Error("missed events") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestInotifyEventsAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		err = reportInotify(r, func(file string) { got = append(got, file) }, func() { got = append(got, "missed") })
+		err = reportInotify(r, func(file string, _ bool) { got = append(got, file) }, func() { got = append(got, "missed") })
 		if !errors.Is(err, errFolderReplaced) {
 			t.Errorf("%s: got %v", what, err)
 		}

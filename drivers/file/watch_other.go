@@ -6,7 +6,7 @@ package file
 const maxWatchedFiles = 0
 
 // openWatch fails on systems that cannot watch a folder; waiters poll there.
-func openWatch(dir string, changed func(file string), missed func()) (*folderWatch, error) {
+func openWatch(dir string, changed changedFunc, missed func()) (*folderWatch, error) {
 	return openSystemWatch(dir, changed, missed)
 }
 

@@ -12,7 +12,11 @@ import (
 
 // openFunc watches a folder. From one goroutine it calls changed with the name of each file that has
 // changed, and missed after a gap.
-type openFunc func(dir string, changed func(file string), missed func()) (*folderWatch, error)
+type openFunc func(dir string, changed changedFunc, missed func()) (*folderWatch, error)
+
+// changedFunc takes the name of a file that has changed. freed says that the lock became free, perhaps only for a moment: other
+// changes are not reported this way.
+type changedFunc func(file string, freed bool)
 
 // folderWatch is a watch in effect.
 type folderWatch struct {
@@ -24,7 +28,7 @@ type folderWatch struct {
 const eventBuffer = 256
 
 // openSystemWatch watches a folder on any system that fsnotify knows.
-func openSystemWatch(dir string, changed func(file string), missed func()) (*folderWatch, error) {
+func openSystemWatch(dir string, changed changedFunc, missed func()) (*folderWatch, error) {
 	events, err := fsnotify.NewBufferedWatcher(eventBuffer)
 	if err != nil {
 		return nil, err
@@ -48,7 +52,7 @@ func openSystemWatch(dir string, changed func(file string), missed func()) (*fol
 
 // reportEvents returns when the folder is gone, after a failure, or, without an error, when events is
 // closed.
-func reportEvents(dir string, events *fsnotify.Watcher, changed func(file string), missed func()) error {
+func reportEvents(dir string, events *fsnotify.Watcher, changed changedFunc, missed func()) error {
 	for {
 		select {
 		case e, open := <-events.Events:
@@ -58,7 +62,7 @@ func reportEvents(dir string, events *fsnotify.Watcher, changed func(file string
 			case e.Name == dir && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)):
 				return errFolderReplaced
 			}
-			changed(filepath.Base(e.Name))
+			changed(filepath.Base(e.Name), false)
 		case err, open := <-events.Errors:
 			switch {
 			case !open:

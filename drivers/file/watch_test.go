@@ -78,7 +78,7 @@ type openedWatches struct {
 	err    error
 }
 
-func (o *openedWatches) open(dir string, changed func(string), missed func()) (*folderWatch, error) {
+func (o *openedWatches) open(dir string, changed changedFunc, missed func()) (*folderWatch, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
@@ -107,8 +107,8 @@ func (o *openedWatches) last() (w *folderWatch, missed func()) {
 	return o.all[len(o.all)-1], o.missed
 }
 
-// A waiter is woken by a release, a break and a removal, and not by renewals, written data, grants,
-// or what happens to other locks.
+// A waiter is woken by a release, a break, a removal and the first of the readers, whom others may join, and not by renewals, written
+// data, grants, or what happens to other locks.
 func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
 	t.Parallel()
 	// Both on Linux, so that the one of the other systems is tested there, too.
@@ -147,6 +147,20 @@ func testWatchWakes(t *testing.T, open openFunc, anyChange bool) {
 		}
 		awaitWake(t, later, "a later change of another name")
 	}
+	reads := func(id string) driver.Request {
+		req := request(id)
+		req.Mode, req.Data = driver.Shared, nil
+		return req
+	}
+	var reader driver.Lease
+	unseen := func() error { // the record of a reader comes at once in place of what is there
+		elsewhere, file := t.TempDir(), stem(lease.Name)+".json"
+		other, _, _ := watchedLocker(t, elsewhere)
+		reader = mustAcquire(t, other, reads("reader"))
+		err := os.Rename(filepath.Join(elsewhere, file), filepath.Join(dir, file))
+		signalFree(filepath.Join(dir, file)) // of the release
+		return err
+	}
 	steps := []struct {
 		what  string
 		wakes bool
@@ -164,6 +178,18 @@ func testWatchWakes(t *testing.T, open openFunc, anyChange bool) {
 		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("third")); return err }},
 		{"removal", true, func() error { return os.Remove(filepath.Join(dir, stem(lease.Name)+".json")) }},
 		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("fourth")); return err }},
+		{"a reader, when the release before it was not seen", true, unseen},
+		{"renewal of the reader", false, func() error { return errOf(holder.Renew(t.Context(), reader)) }},
+		{"another reader", false, func() error { return errOf(holder.TryAcquire(t.Context(), reads("joins"))) }},
+		{"release of one reader", false, func() error { return holder.Release(t.Context(), reader) }},
+		{"a reader, when a writer before it was not seen", runtime.GOOS == "linux" && !anyChange, unseen},
+		{"release of the last reader", true, func() error { return holder.Release(t.Context(), reader) }},
+		{"reader", runtime.GOOS != "linux" || anyChange, func() (err error) {
+			reader, err = holder.TryAcquire(t.Context(), reads("next"))
+			return err
+		}},
+		{"release of the reader", true, func() error { return holder.Release(t.Context(), reader) }},
+		{"grant", false, func() (err error) { lease, err = holder.TryAcquire(t.Context(), request("fifth")); return err }},
 		{"damage", runtime.GOOS != "linux" || anyChange, func() error {
 			return os.WriteFile(filepath.Join(dir, stem(lease.Name)+".json"), []byte("no record"), 0o600)
 		}},
@@ -188,7 +214,7 @@ func TestWatchSharesOneWatchOfTheSystem(t *testing.T) {
 	l, _, opened := watchedLocker(t, t.TempDir())
 	lingering(l, 20*time.Millisecond)
 	added := make(chan struct{}) // only a watch that was there before is woken once when the folder is watched
-	l.watcher.open = func(dir string, changed func(string), missed func()) (*folderWatch, error) {
+	l.watcher.open = func(dir string, changed changedFunc, missed func()) (*folderWatch, error) {
 		<-added
 		return opened.open(dir, changed, missed)
 	}
@@ -323,7 +349,7 @@ func TestWatchThatFails(t *testing.T) {
 	l, log, opened := watchedLocker(t, t.TempDir())
 	opened.fail(os.NewSyscallError("inotify_init1", syscall.EMFILE))
 	tries := atomic.Int64{}
-	l.watcher.open = func(dir string, changed func(string), missed func()) (*folderWatch, error) {
+	l.watcher.open = func(dir string, changed changedFunc, missed func()) (*folderWatch, error) {
 		tries.Add(1)
 		return opened.open(dir, changed, missed)
 	}
