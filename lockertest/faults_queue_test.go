@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -55,6 +56,21 @@ func (l leaveFault) Leave(ctx context.Context, waiter driver.WaiterID, names []s
 func requests(do func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error)) func(*fixture, *faulty) {
 	return func(w *fixture, f *faulty) {
 		f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) { return do(w, f, ctx, req) }
+	}
+}
+
+// waits notes the waiter of a request, and empty has all that were noted leave the queue of a lock.
+func (w *fixture) waits(req driver.Request) {
+	if req.QueueFor > 0 {
+		before, _ := w.noted("waiters " + req.Name).([]driver.WaiterID)
+		w.note("waiters "+req.Name, append(slices.Clip(before), req.Waiter))
+	}
+}
+
+func (w *fixture) empty(name string) {
+	waiters, _ := w.noted("waiters " + name).([]driver.WaiterID)
+	for _, waiter := range waiters {
+		_ = w.plain.Leave(w.ctx, waiter, []string{name})
 	}
 }
 
@@ -159,6 +175,60 @@ func queueFaults() []fault {
 			name: "every waiter is woken as if it were the first", says: "no call of wake", caught: []string{"queue/wakes"},
 			make: queues(func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
 				return next.Wake(name, waiter, func(driver.Wakeup) { wake(driver.Wakeup{}) })
+			}),
+		},
+		{
+			name: "a release of a lease without Contended wakes nobody", says: "no call of wake",
+			caught: []string{"queue/release of the uncontended"},
+			make: func(w *fixture, f *faulty) {
+				queues(func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
+					return next.Wake(name, waiter, func(up driver.Wakeup) {
+						if up.Kind != driver.MayBeFree || w.noted("quiet "+name) == nil {
+							wake(up)
+						}
+					})
+				})(w, f)
+				f.release = func(ctx context.Context, l driver.Lease) error {
+					if !l.Contended {
+						w.note("quiet "+l.Name, true)
+					}
+					return f.Locker.Release(ctx, l)
+				}
+			},
+		},
+		{
+			name: "a handoff waits for its turn", caught: []string{"queue/handoff"},
+			make: handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease,
+				error,
+			) {
+				if r := w.record(req.Name); r.Waiters > 0 {
+					return driver.Lease{}, heldErr(r)
+				}
+				return next(ctx, from, req)
+			}),
+		},
+		{
+			name: "a handoff ends the queue", says: "position 1 of 1, want 3", caught: []string{"queue/handoff"},
+			make: func(w *fixture, f *faulty) {
+				requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
+					w.waits(req)
+					return f.Locker.TryAcquire(ctx, req)
+				})(w, f)
+				handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
+					w.empty(req.Name)
+					return next(ctx, from, req)
+				})(w, f)
+			},
+		},
+		{
+			name: "a grant ends the queue", caught: []string{"queue/grant of a later turn"},
+			make: requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
+				w.waits(req)
+				lease, err := f.Locker.TryAcquire(ctx, req)
+				if err == nil {
+					w.empty(req.Name)
+				}
+				return lease, err
 			}),
 		},
 		{

@@ -3,6 +3,7 @@ package lockertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -109,6 +110,18 @@ func recordFaults() []fault {
 		{
 			name: "the revision never changes", caught: []string{"inspect/revision", "acquire/replace"},
 			make: inspects(func(_ *fixture, r *driver.Record) { r.Revision = driver.NewRevision("r") }),
+		},
+		{
+			name: "the revision counts grants and renewals", caught: []string{"inspect/revision after a removal"},
+			make: func(w *fixture, f *faulty) {
+				key := func(name string) string { return fmt.Sprint("changes of ", name, w.noted("removed "+name)) }
+				grants(func(w *fixture, req driver.Request, _ *driver.Lease) { w.count(key(req.Name)) })(w, f)
+				f.renew = func(ctx context.Context, l driver.Lease) error {
+					w.count(key(l.Name))
+					return errOf(f.Locker.Renew(ctx, l))
+				}
+				inspects(func(w *fixture, r *driver.Record) { r.Revision = driver.NewRevision(fmt.Sprint(w.noted(key(r.Name)))) })(w, f)
+			},
 		},
 		{
 			name: "the revision changes with each Inspect", caught: []string{"acquire/replace"},

@@ -37,6 +37,9 @@ var infoClauses = []clause{
 			if c.capabilities.Queue != nil && c.info.Turn == 0 {
 				c.errorf("Info.Turn is 0, although there is a Queue")
 			}
+			if c.capabilities.Queue != nil && c.capabilities.Waker == nil {
+				c.errorf("there is a Queue, and no Waker that wakes its waiters")
+			}
 			if c.one.Capabilities() != c.one.Capabilities() {
 				c.errorf("Capabilities changed from one call to the next")
 			}
@@ -153,6 +156,27 @@ var inspectClauses = []clause{
 			c.release(c.a, lease)
 			c.acquire(c.a, c.request(name))
 			note("after the second grant", name)
+		},
+	},
+	{
+		name: "inspect/revision after a removal", needs: canForget, waits: true,
+		says: "No holder has the Revision of one before it. A waiter replaces a holder whose Revision has not changed for a TTL.",
+		run: func(c *check) {
+			lease := c.acquire(c.a, c.request(c.name()))
+			seen := map[driver.Revision]bool{c.inspect(c.b, lease.Name).Revision: true}
+			c.pass(c.ctx, 2*time.Millisecond) // a revision may be a time
+			c.renew(c.a, lease)
+			seen[c.inspect(c.b, lease.Name).Revision] = true
+			c.forget(lease.Name)
+			c.pass(c.ctx, clockStep)
+			next := c.acquire(c.b, c.request(lease.Name))
+			for range 3 {
+				if r := c.inspect(c.a, next.Name).Revision; seen[r] && !r.IsZero() {
+					c.errorf("a holder after the removal of the record has a Revision of the one before")
+				}
+				c.pass(c.ctx, 2*time.Millisecond)
+				c.renew(c.b, next)
+			}
 		},
 	},
 }

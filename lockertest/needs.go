@@ -56,7 +56,7 @@ func (s *suite) findLacks() (all []lack) {
 	has, info, cfg := s.capabilities, s.info, s.cfg
 	without(canWatch, info.WakesOnlyQueue, "Info.WakesOnlyQueue declares that nobody without a position is woken")
 	without(canQueue, has.Queue == nil, "the driver has no Queue")
-	without(canWatch|canBeWoken, has.Waker == nil, "the driver has no Waker")
+	without(canWatch|canBeWoken|canQueue, has.Waker == nil, "the driver has no Waker")
 	without(canHandOver, has.HandOverer == nil, "the driver has no HandOverer")
 	without(canRenewBatch, has.BatchRenewer == nil, "the driver has no BatchRenewer")
 	without(canReleaseBatch, has.BatchReleaser == nil, "the driver has no BatchReleaser")

@@ -151,6 +151,59 @@ var queueClauses = []clause{
 		},
 	},
 	{
+		name: "queue/release of the uncontended", needs: canQueue,
+		says: "l.Contended chooses the way in which waiters are woken. Nothing else depends on it: the first comes at once.",
+		run: func(c *check) {
+			for _, contended := range []bool{true, false} {
+				lease := c.acquire(c.a, c.request(c.name()))
+				first, stop := c.wait(c.b, lease.Name)
+				c.waking(first)
+				req := c.join(c.b, lease.Name, 1)
+				lease.Contended = contended
+				c.release(c.a, lease)
+				c.turn("the release of a lock by another Locker", first, driver.Wakeup{})
+				next := c.acquire(c.b, req)
+				stop()
+				next.Contended = contended // nobody waits
+				c.release(c.b, next)
+				c.acquire(c.a, c.request(lease.Name))
+			}
+		},
+	},
+	{
+		name: "queue/handoff", needs: canQueue | canHandOver,
+		says: "HandOver ignores the reservation: a lock held by from counts as free, also if others wait. They keep their positions.",
+		run: func(c *check) {
+			lease, second, third := c.acquire(c.a, c.request(c.name())), c.fresh(), c.fresh()
+			c.join(c.b, lease.Name, 1)
+			c.join(second, lease.Name, 2)
+			c.join(third, lease.Name, 3)
+			next := c.handOver(c.a, lease, c.request(lease.Name))
+			c.follows(lease, next)
+			c.join(third, lease.Name, 3)
+			// To a waiter of the queue: the grant removes its position, and only that.
+			c.handOver(second, next, c.waiting(second, lease.Name))
+			c.join(third, lease.Name, 2)
+			c.join(c.b, lease.Name, 1)
+		},
+	},
+	{
+		name: "queue/grant of a later turn", needs: canQueue, waits: true,
+		says: "A grant removes the waiters that were woken, had a lower position and did not come: at most the first two.",
+		run: func(c *check) {
+			lease, third, last := c.acquire(c.a, c.request(c.name())), c.fresh(), c.fresh()
+			c.join(c.b, lease.Name, 1)
+			c.join(c.fresh(), lease.Name, 2)
+			c.join(third, lease.Name, 3)
+			req := c.join(last, lease.Name, 4)
+			c.release(c.a, lease)
+			c.pass(c.ctx, c.turnAt(driver.MaxTurns+1)+c.tolerance(c.turnAt(driver.MaxTurns+1)))
+			c.acquire(last, req)
+			c.join(c.b, lease.Name, 2)
+			c.join(third, lease.Name, 1)
+		},
+	},
+	{
 		name: "queue/leaving", needs: canQueue,
 		says: "Leave gives up the waiter's positions in the queues of names. Those in which it has none are left alone. The end of Wake leaves " +
 			"the position alone.",

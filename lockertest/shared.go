@@ -253,6 +253,7 @@ var sharedClauses = []clause{
 			two := c.acquire(c.b, c.shared(name, c.long()))
 			seen = append(seen, c.inspect(c.b, name).Revision)
 			for _, lease := range []driver.Lease{one, two} {
+				c.pass(c.ctx, 2*time.Millisecond) // a revision may be a time
 				c.renew(c.a, lease)
 				seen = append(seen, c.inspect(c.b, name).Revision)
 			}
