@@ -35,6 +35,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/faulty"
 )
 
@@ -146,10 +148,14 @@ func (b *Backend) all() (list []*Process) {
 
 // Holder returns the owner of a lock by the backend's records, or "" if nobody holds it. A holder
 // that was killed or does not renew holds its lock until the lease expires. For a lock with slots,
-// the name is that of the slot's record.
+// the name is that of the slot's record. Of several readers it is the latest.
 func (b *Backend) Holder(name string) string {
 	b.tb.Helper()
-	return b.record(name).Owner
+	r := b.record(name)
+	if n := len(r.Holders); n > 0 {
+		return r.Holders[n-1].Owner // the latest grant may be that of a reader that has gone
+	}
+	return r.Owner
 }
 
 // record returns the record of a held lock, or one with only the State.
@@ -165,8 +171,8 @@ func (b *Backend) record(name string) driver.Record {
 	return r
 }
 
-// Lose makes the holder lose a lock: the backend answers its next renewal that the lease is lost,
-// and the holder renews at once. Lose returns when the hold's context has ended. It does not wait
+// Lose makes the holder of a lock lose it, or all readers that share it: the backend answers the next renewal that the lease is
+// lost, and the holder renews at once. Lose returns when the hold's context has ended. It does not wait
 // if the holder's process is paused or cannot reach the backend: then the holder notices afterwards,
 // at its next renewal or its deadline.
 //
@@ -179,23 +185,37 @@ func (b *Backend) Lose(name string) {
 		b.tb.Errorf("holdfasttest: Lose(%q): nobody holds the lock", name)
 		return
 	}
+	// The holds are looked up before the break: a renewal that is due in this moment may end one right after that.
+	var known, reached []*engine.Hold
 	for _, p := range b.all() {
-		// The hold is looked up before the break: a renewal that is due in this moment may end it right after that.
-		if h := p.engine().HoldOf(name); h != nil && h.Token() == r.Token {
-			if err := b.admin.Break(context.Background(), name, driver.BreakAnybody()); err != nil {
-				b.tb.Errorf("holdfasttest: Lose(%q): %v", name, err)
-			} else if p.connected() {
-				h.RenewNow()
-				select {
-				case <-h.Context().Done():
-				case <-b.tb.Context().Done():
-				}
+		for _, h := range p.engine().HoldsOf(name) {
+			if h.Token() != r.Token && !slices.ContainsFunc(r.Holders, func(o driver.Holder) bool { return o.Token == h.Token() }) {
+				continue // another has it by now
 			}
-			return
+			known = append(known, h)
+			if p.connected() {
+				reached = append(reached, h)
+			}
 		}
 	}
-	b.tb.Errorf("holdfasttest: Lose(%q): the lock is held, but no client knows it: its holder %q was killed or has lost it already", name,
-		r.Owner)
+	if len(known) == 0 {
+		b.tb.Errorf("holdfasttest: Lose(%q): the lock is held, but no client knows it: its holder %q was killed or has lost it already", name,
+			r.Owner)
+		return
+	}
+	if err := b.admin.Break(context.Background(), name, driver.BreakAnybody()); err != nil {
+		b.tb.Errorf("holdfasttest: Lose(%q): %v", name, err)
+		return
+	}
+	for _, h := range reached {
+		h.RenewNow()
+	}
+	for _, h := range reached {
+		select {
+		case <-h.Context().Done():
+		case <-b.tb.Context().Done():
+		}
+	}
 }
 
 // LoseAtRenewal makes the holder lose a lock at its n-th renewal from now. The renewals of all

@@ -57,6 +57,36 @@ func TestLoseEndsThePresentHold(t *testing.T) {
 	})
 }
 
+// All readers lose their lock, also several of one process, and after the latest has gone.
+func TestLoseOfReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, shared := holdfasttest.New(t), holdfast.WithShared()
+		var holds []*holdfast.Hold
+		for _, who := range []string{"A", "B", "B", "C"} {
+			h, err := b.Process(who).Client().TryLock(t.Context(), "job", shared)
+			if err != nil {
+				t.Fatal(err)
+			}
+			holds = append(holds, h)
+		}
+		if b.Process("B").Hold("job") != holds[2] {
+			t.Error("the hold of B is not its latest")
+		}
+		if err := holds[3].Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Holder("job"); got != "B" {
+			t.Errorf("after the latest reader has gone, the holder is %q", got)
+		}
+		b.Lose("job")
+		for _, h := range holds[:3] {
+			if err := h.Err(); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("%v: %v", h, err)
+			}
+		}
+	})
+}
+
 // A holder that cannot reach the backend notices a loss later, and Lose does not wait for it.
 func TestLoseDoesNotWaitForWhoCannotNotice(t *testing.T) {
 	for name, fault := range map[string]struct {

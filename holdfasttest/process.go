@@ -60,13 +60,13 @@ func (p *Process) engine() *engine.Client { return bridge.Client(p.client) }
 
 // Hold returns the hold that the process has of a lock, whether by Lock, Do, a runner or another
 // part of the library; nil if it has none. For a lock with slots, the name is that of the slot's
-// record.
+// record. Of several readers it is the latest.
 func (p *Process) Hold(name string) *holdfast.Hold {
-	h := p.engine().HoldOf(name)
-	if h == nil {
+	holds := p.engine().HoldsOf(name)
+	if len(holds) == 0 {
 		return nil
 	}
-	hold, _ := bridge.PublicHold(h).(*holdfast.Hold)
+	hold, _ := bridge.PublicHold(holds[len(holds)-1]).(*holdfast.Hold)
 	return hold
 }
 

@@ -1,18 +1,25 @@
 package engine
 
+import (
+	"cmp"
+	"slices"
+)
+
 // The functions of this file are for package holdfasttest.
 
-// HoldOf returns the hold of a lock, or of a slot's record, that the Client has now; nil if there is
-// none.
-func (c *Client) HoldOf(name string) *Hold {
+// HoldsOf returns the holds of a lock, or of a slot's record, that the Client has now, in the order of their tokens: several if it
+// reads.
+func (c *Client) HoldsOf(name string) []*Hold {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var all []*Hold
 	for h := range c.holds {
 		if h.Name() == name && h.Err() == nil {
-			return h
+			all = append(all, h)
 		}
 	}
-	return nil
+	slices.SortFunc(all, func(a, b *Hold) int { return cmp.Compare(a.Token(), b.Token()) })
+	return all
 }
 
 // ClockMoved makes the Client notice at once that its clock has moved by more than the time that
