@@ -143,7 +143,7 @@ func WithSlots(n int) Option {
 // writer would make both wait forever. Only a writer changes the data of the lock.
 //
 // A backend that does not know shared locks is an *[InvalidError], before any request. So is WithShared together with
-// WithSlots or WithData, for several names, and for runners, LeaseManager and Partitions.
+// WithSlots or WithData, for several names, and for runners, LeaseManager, Partitions and adapters.
 func WithShared() Option {
 	return option(func(c *settings.Config) { c.Shared = true })
 }

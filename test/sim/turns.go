@@ -163,7 +163,9 @@ func (s *server) refused(p *process, req driver.Request, r *record, before []loc
 }
 
 // granted checks a grant. waiter is empty if the request names none. free says that nobody held the lock.
-func (s *server) granted(p *process, waiter string, req driver.Request, r *record, before []lockstate.Waiter, free bool, now lockstate.Moment) {
+func (s *server) granted(p *process, waiter string, req driver.Request, r *record, before []lockstate.Waiter, free bool,
+	now lockstate.Moment,
+) {
 	if !s.isMongo() {
 		return
 	}
