@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // TryAcquire implements [driver.Locker].
@@ -37,11 +38,14 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from dri
 			lease, refusal = driver.Lease{}, nil
 			queue := slices.Clone(s.Queue)
 			if !s.AcquireInTurn(req, holder, former, string(req.Waiter), s.now) {
-				refusal = s.refusal(l, req.Waiter)
+				held := s.refusal(l, req.Waiter)
+				refusal = held
 				// A position that is not changed is not written: that would cost the holder's next renewal a read.
 				if s.service = !slices.Equal(queue, s.Queue) && s.writes < maxJoins; s.service {
 					return true, nil
 				}
+				// That of the stored queue: a waiter with one that is not stored would rest, and nothing would wake it.
+				held.Record.Position = (&lockstate.Lock{Queue: queue}).Position(string(req.Waiter))
 				return false, refusal
 			}
 			if s.Removed {

@@ -85,3 +85,37 @@ func TestEachWatchOfAWaiterThatWasPassedOver(t *testing.T) {
 		}
 	})
 }
+
+// A position that could not be stored is not reported: its waiter would rest, and nothing would wake it.
+func TestPositionThatIsNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore()
+		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch, ProbeRounds: -1})
+		holder, err := l.TryAcquire(t.Context(), request("n", "holder", time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(stored bool, want int) {
+			if store.put = nil; !stored {
+				store.put = func(context.Context, string, []byte, string) (cas.Written, error) {
+					return cas.Written{}, cas.ErrConflict
+				}
+			}
+			waits := request("n", "w", time.Minute)
+			waits.Waiter, waits.QueueFor = "waiter", time.Minute
+			_, err := l.TryAcquire(t.Context(), waits)
+			store.put = nil
+			var held *driver.HeldError
+			if !errors.As(err, &held) || held.Record.Position != want || held.Record.Token != holder.Token {
+				t.Errorf("stored: %t, want position %d, got %+v: %v", stored, want, held, err)
+			}
+		}
+		ask(false, 0)
+		ask(true, 1)
+		time.Sleep(30 * time.Second) // a third of its time is over: it is stored again
+		ask(false, 1)
+		if err := l.Release(t.Context(), holder); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
