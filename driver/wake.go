@@ -8,7 +8,7 @@ import (
 )
 
 // WaiterID stands for one waiter in the queues of a backend, whatever locks it waits for. A Client has one
-// for all its callers, which form a queue of their own. A Locker that stands for many clients, such as a
+// for its callers of each [Mode], which form a queue of their own. A Locker that stands for many clients, such as a
 // gateway, has many. The ID means nothing to other Lockers. It is not a secret: others that wait may see it. It is valid UTF-8 of at most
 // [MaxWaiterID] bytes, without a zero byte, and empty for a caller that has no position.
 type WaiterID string

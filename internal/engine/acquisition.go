@@ -39,7 +39,6 @@ type Acquisition struct {
 	last     error   // why the lock was not granted
 	answered bool    // the backend has said that another holds the lock, or a slot of it
 	queued   bool    // it counts among the Client's queuedNames
-	nobody   bool    // its requests name no waiter; set before the first
 }
 
 // slot is one slot of an acquisition.
@@ -88,8 +87,8 @@ func (c *Client) newAcquisition(p *Policy, name string, s settings.Settings, m M
 	for i := range a.slots {
 		a.slots[i].name = slotName(name, i)
 	}
-	traits := waiter.Traits{Reads: c.reader != nil, Rereads: m.Changed != nil, Queue: c.capabilities.Queue != nil, Turn: c.info.Turn,
-		Shared: s.Mode == driver.Shared}
+	traits := waiter.Traits{Reads: c.capabilities.BatchInspector != nil, Rereads: m.Changed != nil,
+		Queue: c.capabilities.Queue != nil, Turn: c.info.Turn, Shared: s.Mode == driver.Shared}
 	a.waiter.Init(c.now(), (*env)(a), waiterSettings(s), traits, s.Slots)
 	return a
 }
@@ -163,7 +162,7 @@ func (a *Acquisition) inspectDue(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.settings.RequestTimeout)
 	defer cancel()
-	records, errs := batchread.Inspect(ctx, inspector, a.client.waiter, names)
+	records, errs := batchread.Inspect(ctx, inspector, a.lane().waiter, names)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, slot := range due {
@@ -186,18 +185,15 @@ func (a *Acquisition) send(
 	id, queueFor, actions := a.waiter.Send(start, slot)
 	a.perform(actions)
 	req := driver.Request{Name: a.slots[slot].name, ID: id, Owner: s.Owner, TTL: s.TTL, Data: s.Data, Mode: s.Mode,
-		Waiter: a.client.waiter, QueueFor: queueFor}
+		Waiter: a.lane().waiter, QueueFor: queueFor}
 	// Promise 10: the backend replaces a holder that has not renewed for one whole TTL of this
 	// Client's elapsed time, whatever its expiry says, and only that very revision.
 	req.Replace = a.client.sightings.Stuck(a.sighting(slot))
 	contended := a.waiter.Refused(slot)
 	if a.queued {
-		a.client.positions.note(func(p *waitqueue.Positions[*Acquisition]) { p.Sent(req.Name) })
+		a.lane().positions.note(func(p *waitqueue.Positions[*Acquisition]) { p.Sent(req.Name) })
 	}
 	a.mu.Unlock()
-	if a.nobody {
-		req.Waiter = ""
-	}
 	returned := false
 	defer func() {
 		if !returned { // the driver panicked: the request may have been sent
@@ -310,7 +306,7 @@ func (a *Acquisition) Identify(ctx context.Context) {
 func (a *Acquisition) join() {
 	if a.queued = a.waiter.Join(); a.queued {
 		a.client.queuedNames.Add(1)
-		a.client.positions.begin(a)
+		a.lane().positions.begin(a)
 	}
 }
 
@@ -319,7 +315,7 @@ func (a *Acquisition) notePosition(name string, answer waiter.Answer) {
 	if !a.queued {
 		return
 	}
-	a.client.positions.note(func(p *waitqueue.Positions[*Acquisition]) {
+	a.lane().positions.note(func(p *waitqueue.Positions[*Acquisition]) {
 		switch answer.Outcome {
 		case waiter.Granted:
 			p.Granted(name)
@@ -341,7 +337,7 @@ func (a *Acquisition) leave(granted int) {
 	if a.queued {
 		a.queued = false
 		a.client.queuedNames.Add(-1)
-		a.client.positions.end(a)
+		a.lane().positions.end(a)
 	}
 }
 

@@ -17,7 +17,7 @@ func (a *Acquisition) perform(actions []waiter.Action) {
 		switch do.Kind {
 		case waiter.Read:
 			a.stopRead(s)
-			s.stopRead = a.client.reader.Read(s.name, do.At, func(r driver.Record, err error) { a.noteRead(do.Slot, do.Number, r, err) })
+			s.stopRead = a.lane().reader.Read(s.name, do.At, func(r driver.Record, err error) { a.noteRead(do.Slot, do.Number, r, err) })
 		case waiter.DropRead:
 			a.stopRead(s)
 		case waiter.CleanUp:
@@ -77,7 +77,7 @@ func (a *Acquisition) Watch() (stop func()) {
 		name := a.slots[slot].name
 		switch {
 		case can.Waker != nil && can.Queue != nil && len(a.slots) == 1:
-			stops = append(stops, can.Waker.Wake(name, a.client.waiter, func(up driver.Wakeup) { a.wake(slot, up) }))
+			stops = append(stops, can.Waker.Wake(name, a.lane().waiter, func(up driver.Wakeup) { a.wake(slot, up) }))
 		case a.client.Watches():
 			stops = append(stops, can.Waker.Wake(name, "", func(up driver.Wakeup) {
 				if up.Kind == driver.MayBeFree { // every waiter was woken, and nothing is reserved for this one

@@ -15,7 +15,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
-	"github.com/holdfast-go/holdfast/internal/batchread"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/dispatch"
@@ -36,16 +35,14 @@ type Client struct {
 	defaults       settings.Config      // the options given to New
 	requestTimeout time.Duration        // by default
 	now            func() time.Duration // elapsed time
-	reader         *batchread.Reader    // nil where the backend does not read in batches
 	sightings      *sightings.Memory
-	waiter         driver.WaiterID // of all callers, in the backend's queues
-	managedNames   atomic.Int64    // of all LeaseManagers
-	queuedNames    atomic.Int64    // that acquisitions wait for in the backend's queue
+	managedNames   atomic.Int64 // of all LeaseManagers
+	queuedNames    atomic.Int64 // that acquisitions wait for in the backend's queue
 
 	logger    *slog.Logger
 	renewer   *renewal.Renewer
 	queues    queues
-	positions positions
+	lanes     [2]lane // by Mode
 	wakeups   wakeups
 	observers []*event.Observer // the first one logs
 	notices   event.Repeats     // of callers that wait
@@ -115,7 +112,7 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 		defaults: cfg.Lock, requestTimeout: s.RequestTimeout, now: cfg.Elapsed, sightings: sightings.New(cfg.Elapsed),
 		logger: cfg.Logger, renewer: renewal.New(locker, cfg.Elapsed, cfg.Logger, cfg.Hook != nil),
 		holds: map[*Hold]struct{}{}, participants: map[Participant]struct{}{},
-		shutdownDone: make(chan struct{}), waiter: driver.NewWaiterID(),
+		shutdownDone: make(chan struct{}),
 	}
 	if c.capabilities.Waker != nil {
 		c.capabilities.Waker = checkedWaker{c.capabilities.Waker, c}
@@ -123,10 +120,10 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 	c.cleanups = newCleanups(c)
 	c.closing, c.endClosing = context.WithCancelCause(context.Background())
 	c.base, c.endBase = context.WithCancel(context.Background())
-	c.positions.queue, c.positions.waiter, c.positions.now = c.capabilities.Queue, c.waiter, c.now
-	c.positions.closing, c.positions.base, c.positions.planned = c.closing, c.base, make(chan struct{}, 1)
 	c.releases = newReleases(c.base, locker)
-	c.reader = batchread.New(c.closing, c.capabilities.BatchInspector, c.waiter, c.now, s.RequestTimeout)
+	for i := range c.lanes {
+		c.lanes[i].begin(c, s.RequestTimeout)
+	}
 	c.observers = observers
 	return c, nil
 }

@@ -92,9 +92,6 @@ func (c *Client) tryOnce(
 	defer c.work.Done()
 	a := c.NewAcquisition(name, s, emit)
 	a.policy.multi = multi
-	// A reader that tries while others of its process wait would pass their common position, and end it: tries that follow one
-	// another would keep a writer out for ever.
-	a.nobody = s.Mode == driver.Shared && c.queues.awaited([]string{name})
 	var h *Hold
 	defer func() {
 		if h == nil { // also after a panic of the driver that the caller recovers

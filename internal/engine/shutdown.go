@@ -64,8 +64,10 @@ func (c *Client) shutDown(ctx context.Context, waitForObservers bool) error {
 		err = notDone(ctx, c.describeLeft())
 	}
 	const leaving = "a call that leaves the backend's queues has not returned"
-	if !c.positions.finish(ctx) && err == nil {
-		err = notDone(ctx, leaving)
+	for i := range c.lanes {
+		if !c.lanes[i].positions.finish(ctx) && err == nil {
+			err = notDone(ctx, leaving)
+		}
 	}
 	c.background.Close()
 	if !c.background.Wait(ctx) && err == nil {
@@ -80,11 +82,13 @@ func (c *Client) shutDown(ctx context.Context, waitForObservers bool) error {
 	if !c.releases.calls.Wait(ctx) && err == nil {
 		err = notDone(ctx, "a release has not returned")
 	}
-	if !c.positions.calls.Wait(ctx) && err == nil {
-		err = notDone(ctx, leaving)
-	}
-	if !c.reader.Close(ctx) {
-		err = errors.Join(err, notDone(ctx, "a call to the backend has not returned"))
+	for i := range c.lanes {
+		if !c.lanes[i].positions.calls.Wait(ctx) && err == nil {
+			err = notDone(ctx, leaving)
+		}
+		if !c.lanes[i].reader.Close(ctx) {
+			err = errors.Join(err, notDone(ctx, "a call to the backend has not returned"))
+		}
 	}
 	if !c.renewer.Close(ctx) {
 		err = errors.Join(err, notDone(ctx, "a renewal has not returned"))

@@ -114,7 +114,7 @@ func (c *Client) HolderOf(ctx context.Context, name string, s settings.Settings)
 	if inspector := c.capabilities.BatchInspector; inspector != nil && s.Slots > 1 {
 		limited, cancel := context.WithTimeout(ctx, s.RequestTimeout)
 		defer cancel()
-		records, errs := batchread.Inspect(limited, inspector, c.waiter, names)
+		records, errs := batchread.Inspect(limited, inspector, c.lanes[driver.Exclusive].waiter, names)
 		inspect = func(slot int) (driver.Record, error) { return records[slot], errs[slot] }
 	}
 	for slot := range names {

@@ -253,9 +253,7 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 	if err := req.Validate(l.Info()); err != nil {
 		return driver.Lease{}, err
 	}
-	if req.QueueFor == 0 && req.Mode == driver.Shared && req.Waiter != "" {
-		l.checkTry(req.Name)
-	}
+	req.Waiter = l.waiterOf(req)
 	q := l.p.queue
 	waits := req.QueueFor > 0 && q != nil
 	queued := waits && q.Usable()
@@ -263,7 +261,7 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 		req.QueueFor = 0
 	}
 	if waits {
-		l.checkUnwoken(req.Name)
+		l.checkUnwoken(req.Name, req.Waiter)
 	}
 	sent := l.w.now()
 	a := l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, queued) })
@@ -271,7 +269,7 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 		a = l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, true) })
 	}
 	if waits && !queued && errors.Is(a.err, driver.ErrHeld) {
-		l.noteUnwoken(req.Name)
+		l.noteUnwoken(req.Name, req.Waiter)
 	}
 	if a.err == nil && l.w.plan.Backend == Azure {
 		a = l.perform(ctx, "sign", req.Name, req.ID, func() answer { return l.w.server.sign(req) })
@@ -285,6 +283,27 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 	defer l.w.mu.Unlock()
 	l.p.leases[leaseKey{req.Name, a.token}] = &lease{Lease: granted, sent: sent}
 	return granted, nil
+}
+
+// waiterOf names the waiter of a request as a person reads it.
+func (l *link) waiterOf(req driver.Request) driver.WaiterID {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	known := l.p.waiters[req.Waiter]
+	if known == "" && req.Waiter != "" {
+		if known = driver.WaiterID(l.p.name); req.Mode == driver.Shared {
+			known += ", reading"
+		}
+		l.p.waiters[req.Waiter] = known
+	}
+	return known
+}
+
+// known is the name of a waiter that has sent a request.
+func (l *link) known(waiter driver.WaiterID) driver.WaiterID {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.p.waiters[waiter]
 }
 
 // Renew implements [driver.Locker].
@@ -323,7 +342,7 @@ func (l *link) Release(ctx context.Context, lease driver.Lease) error {
 
 // Inspect implements [driver.Locker].
 func (l *link) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	a := l.perform(ctx, "inspect", name, driver.LeaseID{}, func() answer { return l.w.server.read(l.p, []string{name}, true) })
+	a := l.perform(ctx, "inspect", name, driver.LeaseID{}, func() answer { return l.w.server.read("", []string{name}, true) })
 	if a.err != nil {
 		return driver.Record{}, a.err
 	}
@@ -353,8 +372,9 @@ func (l *link) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.
 }
 
 // InspectBatch implements [driver.BatchInspector].
-func (l *link) InspectBatch(ctx context.Context, _ driver.WaiterID, names []string) ([]driver.Record, []error) {
-	a := l.perform(ctx, "read", "", driver.LeaseID{}, func() answer { return l.w.server.read(l.p, names, false) })
+func (l *link) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
+	me := string(l.known(waiter))
+	a := l.perform(ctx, "read", "", driver.LeaseID{}, func() answer { return l.w.server.read(me, names, false) })
 	if a.err != nil {
 		return make([]driver.Record, len(names)), slices.Repeat([]error{a.err}, len(names))
 	}
@@ -363,7 +383,7 @@ func (l *link) InspectBatch(ctx context.Context, _ driver.WaiterID, names []stri
 
 // ReadData implements [driver.DataStore].
 func (l *link) ReadData(ctx context.Context, name string) ([]byte, driver.DataRevision, error) {
-	a := l.perform(ctx, "read data", name, driver.LeaseID{}, func() answer { return l.w.server.read(l.p, []string{name}, true) })
+	a := l.perform(ctx, "read data", name, driver.LeaseID{}, func() answer { return l.w.server.read("", []string{name}, true) })
 	return a.data, a.at, a.err
 }
 
@@ -382,7 +402,7 @@ type watch struct {
 // Wake implements [driver.Waker].
 func (l *link) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	if waiter != "" {
-		return l.p.queue.wakeUp(name, wake)
+		return l.p.queue.wakeUp(name, l.known(waiter), wake)
 	}
 	s, w := l.w.server, &watch{p: l.p, wake: wake}
 	l.w.mu.Lock()

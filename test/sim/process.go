@@ -56,8 +56,9 @@ type process struct {
 	working     map[driver.LeaseID]int // functions that run
 	gathering   map[string]int         // callers that acquire several locks, by the name of each
 
-	resumed time.Duration            // when the latest pause ended
-	unwoken map[string]time.Duration // by name: when a waiter was last refused without a position that is woken
+	resumed time.Duration                       // when the latest pause ended
+	waiters map[driver.WaiterID]driver.WaiterID // their names, see waiterOf
+	unwoken map[asking]time.Duration            // when a waiter was last refused without a position that is woken
 }
 
 // function runs a function of Do, a runner or Partitions.
@@ -113,7 +114,7 @@ func newProcess(w *world, index, number int) *process {
 		dice:  newDice(w.plan.Seed, 4, uint64(index), uint64(number)),
 		holds: map[*tracked]struct{}{}, seen: map[*holdfast.Hold]struct{}{}, rates: map[rateKey]*rate{}, leases: map[leaseKey]*lease{},
 		working: map[driver.LeaseID]int{}, gathering: map[string]int{},
-		unwoken: map[string]time.Duration{},
+		waiters: map[driver.WaiterID]driver.WaiterID{}, unwoken: map[asking]time.Duration{},
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.gone, p.close = context.WithCancel(context.Background())

@@ -21,16 +21,22 @@ type queue struct {
 	cursor *cursor // the open one, or nil
 }
 
+// asking is a waiter and the lock that it asks for.
+type asking struct {
+	name   string
+	waiter driver.WaiterID
+}
+
 // wait is one call of Wake.
 type wait struct {
-	name string
+	asking
 	from time.Duration
 }
 
 // hint wakes the waiter of a lock.
 type hint struct {
-	name string
-	turn time.Duration
+	name, waiter string
+	turn         time.Duration
 }
 
 const (
@@ -39,8 +45,6 @@ const (
 	// cursorAwait is how long the server holds a request for hints.
 	cursorAwait = 30 * time.Second
 	recentHints = 4
-	// mine is the only waiter of a process.
-	mine = driver.WaiterID("the process")
 )
 
 func newQueue(l *link) *queue {
@@ -57,13 +61,13 @@ func newQueue(l *link) *queue {
 }
 
 // wakeUp registers a waiter.
-func (q *queue) wakeUp(name string, wake func(driver.Wakeup)) (stop func()) {
+func (q *queue) wakeUp(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	w := q.link.w
 	w.mu.Lock()
-	one := &wait{name, w.now()}
+	one := &wait{asking{name, waiter}, w.now()}
 	q.waits = append(q.waits, one)
 	w.mu.Unlock()
-	end := q.Wake(name, mine, wake)
+	end := q.Wake(name, waiter, wake)
 	return func() {
 		end()
 		w.mu.Lock()
@@ -72,12 +76,12 @@ func (q *queue) wakeUp(name string, wake func(driver.Wakeup)) (stop func()) {
 	}
 }
 
-// waitsSince reports whether there has been a waiter of a lock since a time, and the cursor has been open for a while
+// waitsSince reports whether a waiter has been waiting for a lock since a time, and the cursor has been open for a while
 // before. mu is held.
-func (q *queue) waitsSince(name string, since time.Duration) bool {
+func (q *queue) waitsSince(name, waiter string, since time.Duration) bool {
 	opened := q.OpenSince()
 	return q.cursor != nil && !opened.IsZero() && q.link.w.now()-time.Since(opened) < since-settled/2 &&
-		slices.ContainsFunc(q.waits, func(o *wait) bool { return o.name == name && o.from < since })
+		slices.ContainsFunc(q.waits, func(o *wait) bool { return o.asking == asking{name, driver.WaiterID(waiter)} && o.from < since })
 }
 
 // cursor is an open cursor on the hints.
@@ -113,8 +117,8 @@ func (c *cursor) Next(ctx context.Context) error {
 		if err := p.awaitRunning(ctx); err != nil {
 			return err
 		}
-		w.note(p.name, "is woken for %q, with turn %v", h.name, h.turn)
-		c.queue.Event(h.name, mine, h.turn)
+		w.note(h.waiter, "is woken for %q, with turn %v", h.name, h.turn)
+		c.queue.Event(h.name, driver.WaiterID(h.waiter), h.turn)
 		return nil
 	case <-await.C:
 		return p.awaitRunning(ctx)
@@ -149,7 +153,7 @@ func (q *queue) wakeAll(up driver.Wakeup) {
 		return
 	}
 	for _, one := range q.waits {
-		go q.Event(one.name, mine, up.After)
+		go q.Event(one.name, one.waiter, up.After)
 	}
 }
 
@@ -187,6 +191,7 @@ func (q *queue) hear(h hint) {
 }
 
 // Leave implements [driver.Queue].
-func (l *link) Leave(ctx context.Context, _ driver.WaiterID, names []string) error {
-	return l.perform(ctx, "leave", names[0], driver.LeaseID{}, func() answer { return l.w.server.leave(l.p, names) }).err
+func (l *link) Leave(ctx context.Context, waiter driver.WaiterID, names []string) error {
+	me := string(l.known(waiter))
+	return l.perform(ctx, "leave", names[0], driver.LeaseID{}, func() answer { return l.w.server.leave(me, names) }).err
 }

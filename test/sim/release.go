@@ -58,7 +58,7 @@ func (l *link) sendHints(ctx context.Context, name string, waiters []woken) {
 	defer cancel()
 	for _, one := range waiters {
 		l.perform(ctx, "hint", name, driver.LeaseID{}, func() answer {
-			l.w.server.hint(one.waiter, one.hint(name))
+			l.w.server.hint(one.hint(name))
 			return answer{}
 		})
 	}

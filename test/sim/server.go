@@ -32,9 +32,9 @@ type server struct {
 	answerLost bool // nobody receives the answer to the request that is decided
 
 	watches map[string][]*watch
-	holders map[string]*holder  // by lease ID
-	waiters map[string]*process // by name
-	turns   map[string]*turns   // by the name of a lock
+	holders map[string]*holder // by lease ID
+	waiters map[string]*process
+	turns   map[string]*turns // by the name of a lock
 	grants  int
 
 	revisions map[revisionOf]time.Duration // when a grant or a renewal last had it
@@ -203,7 +203,7 @@ func (s *server) operate(kind, name string) {
 		s.wake(name, s.w.plan.Latency)
 		if r := s.records[name]; r != nil && kind == BreakNow {
 			for _, one := range toWake(r, s.moment()) {
-				s.hint(one.waiter, one.hint(name))
+				s.hint(one.hint(name))
 			}
 		}
 	}
@@ -243,10 +243,7 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 	if s.holders[id] == nil {
 		s.holders[id] = &holder{process: p}
 	}
-	waiter := ""
-	if req.Waiter != "" {
-		waiter = p.name
-	}
+	waiter := string(req.Waiter)
 	a.write = s.change(req.Name, func(r *record, now lockstate.Moment) bool {
 		free, own, token := !r.Held(now), r.Has(id), r.Token
 		if free && !queued && len(r.Queue) > 0 {
@@ -259,7 +256,7 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 			if queued {
 				a.err, a.position = r.Refusal(req.Name, waiter, now), r.Position(waiter)
 			} else {
-				a.err = &driver.HeldError{Record: s.describe(p, req.Name, r, now, false)}
+				a.err = &driver.HeldError{Record: s.describe(waiter, req.Name, r, now, false)}
 			}
 			s.refused(p, req, r, before, now, a.err)
 			return written
@@ -270,7 +267,7 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 		if repeat { // it leaves the queue alone
 			s.checkPositions(req.Name, before, r.Queue, func(int) bool { return false })
 		} else {
-			s.granted(p, waiter, req, r, before, free, now)
+			s.granted(p, req, r, before, free, now)
 		}
 		s.holders[id].extended = s.w.now()
 		if a.token = r.Lease(req, id).Token; !repeat {
@@ -341,7 +338,7 @@ func (s *server) writeData(l driver.Lease, data []byte, at driver.DataRevision) 
 }
 
 // read returns records as a batch read or an Inspect shows them.
-func (s *server) read(p *process, names []string, single bool) (a answer) {
+func (s *server) read(waiter string, names []string, single bool) (a answer) {
 	now := s.moment()
 	a.errs = make([]error, len(names))
 	for _, name := range names {
@@ -349,7 +346,7 @@ func (s *server) read(p *process, names []string, single bool) (a answer) {
 		if r == nil {
 			r = &record{}
 		}
-		a.records = append(a.records, s.describe(p, name, r, now, single))
+		a.records = append(a.records, s.describe(waiter, name, r, now, single))
 	}
 	if single {
 		a.data, a.at = a.records[0].Data, driver.DataRevision{}
@@ -371,8 +368,8 @@ func (s *server) committed(name string) *record {
 }
 
 // describe returns what the backend reports of a record.
-func (s *server) describe(p *process, name string, r *record, now lockstate.Moment, single bool) driver.Record {
-	d := r.RecordFor(name, p.name, now)
+func (s *server) describe(waiter, name string, r *record, now lockstate.Moment, single bool) driver.Record {
+	d := r.RecordFor(name, waiter, now)
 	if !single {
 		d.Data = nil
 	}

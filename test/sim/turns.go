@@ -68,7 +68,7 @@ type woken struct {
 }
 
 // hint is what wakes the waiter. Its turn is as its store says.
-func (w woken) hint(name string) hint { return hint{name, w.turn} }
+func (w woken) hint(name string) hint { return hint{name, w.waiter, w.turn} }
 
 // toWake lists the waiters that a release wakes.
 func toWake(r *record, now lockstate.Moment) (all []woken) {
@@ -96,26 +96,26 @@ func (s *server) freed(name string, r *record, now lockstate.Moment) {
 	s.expectGrant(name, r, t, t.released)
 }
 
-// hint wakes a process, if it lives.
-func (s *server) hint(waiter string, h hint) {
-	if p := s.waiters[waiter]; p != nil && p.queue != nil {
+// hint wakes a waiter, if its process lives.
+func (s *server) hint(h hint) {
+	if p := s.waiters[h.waiter]; p != nil && p.queue != nil {
 		s.w.after(s.dice.upTo(s.w.plan.Latency), func() { p.queue.deliver(h) })
 	}
 }
 
-// leave removes a process from queues.
-func (s *server) leave(p *process, names []string) (a answer) {
+// leave removes a waiter from queues.
+func (s *server) leave(waiter string, names []string) (a answer) {
 	for _, name := range names {
 		if w := s.change(name, func(r *record, now lockstate.Moment) bool {
-			if r.Position(p.name) == 0 {
+			if r.Position(waiter) == 0 {
 				return false
 			}
 			before := slices.Clone(r.Queue)
-			r.Leave(p.name)
-			s.checkPositions(name, before, r.Queue, func(i int) bool { return before[i].ID == p.name })
+			r.Leave(waiter)
+			s.checkPositions(name, before, r.Queue, func(i int) bool { return before[i].ID == waiter })
 			if len(r.Readers) > 0 { // readers may have waited behind it
 				for _, one := range toWake(r, now) {
-					s.hint(one.waiter, one.hint(name))
+					s.hint(one.hint(name))
 				}
 			}
 			return true
@@ -145,7 +145,8 @@ func (s *server) refused(p *process, req driver.Request, r *record, before []loc
 	if !s.isMongo() {
 		return
 	}
-	s.waiters[p.name] = p
+	waiter := string(req.Waiter)
+	s.waiters[waiter] = p
 	var held *driver.HeldError
 	if t := s.turnsOf(req.Name); errors.As(err, &held) && held.Reserved && t.known {
 		const tolerance = 10 * time.Millisecond // clocks drift, and count milliseconds
@@ -153,26 +154,27 @@ func (s *server) refused(p *process, req driver.Request, r *record, before []loc
 			s.w.violate(ShortTurns, "%q is refused to %s %v after it became free, with %d waiters", req.Name, p.name, s.w.now()-t.freed, len(before))
 		}
 	}
-	s.checkPositions(req.Name, before, r.Queue, func(i int) bool { return before[i].Until <= now.Elapsed && before[i].ID != p.name })
-	if n := len(r.Queue); n > len(before) && r.Queue[n-1].ID != p.name {
+	s.checkPositions(req.Name, before, r.Queue, func(i int) bool { return before[i].Until <= now.Elapsed && before[i].ID != waiter })
+	if n := len(r.Queue); n > len(before) && r.Queue[n-1].ID != waiter {
 		s.w.violate(Positions, "%q: %s enters the queue before others", req.Name, p.name)
 	}
-	if i := r.Position(p.name) - 1; i >= 0 && req.QueueFor > 0 && r.Queue[i].Until-now.Elapsed < req.QueueFor*2/3 {
+	if i := r.Position(waiter) - 1; i >= 0 && req.QueueFor > 0 && r.Queue[i].Until-now.Elapsed < req.QueueFor*2/3 {
 		s.w.violate(Positions, "%q: %s asks again, and its position ends in %v", req.Name, p.name, r.Queue[i].Until-now.Elapsed)
 	}
 }
 
-// granted checks a grant. waiter is empty if the request names none. free says that nobody held the lock.
-func (s *server) granted(p *process, waiter string, req driver.Request, r *record, before []lockstate.Waiter, free bool,
-	now lockstate.Moment,
-) {
+// granted checks a grant. free says that nobody held the lock.
+func (s *server) granted(p *process, req driver.Request, r *record, before []lockstate.Waiter, free bool, now lockstate.Moment) {
 	if !s.isMongo() {
 		return
 	}
-	mine := slices.IndexFunc(before, func(w lockstate.Waiter) bool { return w.ID == waiter })
+	mine := slices.IndexFunc(before, func(w lockstate.Waiter) bool { return w.ID == string(req.Waiter) })
 	place := mine
 	if place < 0 {
 		place = len(before)
+	}
+	if mine >= 0 && before[mine].Shared != (req.Mode == driver.Shared) {
+		s.w.violate(NotOvertaken, "%q: a grant to %s ends the position %d of a waiter that asks in another mode", req.Name, p.name, mine+1)
 	}
 	for i, w := range before[:place] {
 		if len(r.Readers) > 1 && !w.Shared && w.Until > now.Elapsed { // one that takes over from a stuck holder is the only one
@@ -198,21 +200,6 @@ func (s *server) granted(p *process, waiter string, req driver.Request, r *recor
 		if gone(i) && r.Position(w.ID) > 0 {
 			s.w.violate(Positions, "%q: %s keeps position %d of %d although its turn is over", req.Name, w.ID, i+1, len(before))
 		}
-	}
-}
-
-// checkTry checks that a reader that only tries does not ask in the place of a writer of its own process, which waits. It would end
-// that position.
-func (l *link) checkTry(name string) {
-	w := l.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r := w.server.records[name]
-	if r == nil || l.p.queue == nil || !l.p.queue.waitsSince(name, w.now()-2*w.plan.Latency) {
-		return
-	}
-	if i := r.Position(l.p.name) - 1; i >= 0 && !r.Queue[i].Shared {
-		w.violate(NotOvertaken, "%q: a reader of %s asks as the waiter of a writer, which waits at position %d", name, l.p.name, i+1)
 	}
 }
 
@@ -260,7 +247,7 @@ func (w *world) quietSince(since time.Duration) bool {
 // reach it.
 func (s *server) waitsSince(waiter, name string, since time.Duration) bool {
 	p := s.waiters[waiter]
-	return p != nil && !p.closed && p.ctx.Err() == nil && p.queue.waitsSince(name, since)
+	return p != nil && !p.closed && p.ctx.Err() == nil && p.queue.waitsSince(name, waiter, since)
 }
 
 // checkOvertaken checks that nobody who was woken and waits was before the one who is granted the lock.
@@ -338,24 +325,26 @@ const unwokenRest = 5 * time.Second
 
 // checkUnwoken checks, when a waiter sends a request, that it did not rest while nothing could wake it: its latest request gave it no
 // position, because the stream of hints was not open, and the stream has been open for a while.
-func (l *link) checkUnwoken(name string) {
+func (l *link) checkUnwoken(name string, waiter driver.WaiterID) {
 	p, w := l.p, l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	refused, known := p.unwoken[name]
-	delete(p.unwoken, name)
+	key := asking{name, waiter}
+	refused, known := p.unwoken[key]
+	delete(p.unwoken, key)
 	since := w.now() - unwokenRest
-	if !known || refused > since || p.crashed || p.frozen.Load() != 0 || p.resumed > refused || !p.queue.waitsSince(name, since) {
+	if !known || refused > since || p.crashed || p.frozen.Load() != 0 || p.resumed > refused ||
+		!p.queue.waitsSince(name, string(waiter), since) {
 		return
 	}
 	w.violate(Unwoken, "%q: %s has no position since %v, and asks for one only now, although hints reach it", name, p.name, refused)
 }
 
 // noteUnwoken notes that a waiter was refused without a position.
-func (l *link) noteUnwoken(name string) {
+func (l *link) noteUnwoken(name string, waiter driver.WaiterID) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	l.p.unwoken[name] = l.w.now()
+	l.p.unwoken[asking{name, waiter}] = l.w.now()
 }
 
 // checkPositionsLeft looks for positions of processes that have ended in order. If the server's clock has

@@ -236,8 +236,9 @@ var faults = []fault{
 		"return !w.Shared && w.Until > now.Elapsed })\n", "return false })\n",
 	},
 	{
-		"a reader that tries overtakes a writer of its process", "–", "internal/engine/lock.go",
-		"	a.nobody = s.Mode", "	_ = s.Mode",
+		"readers and writers of a process are one waiter", "–", "internal/engine/lane.go",
+		"	l.waiter = driver.NewWaiterID()\n",
+		"	if l.waiter = c.lanes[0].waiter; l.waiter == \"\" {\n		l.waiter = driver.NewWaiterID()\n	}\n",
 	},
 	{
 		"readers wait for each other", "–", readers,
