@@ -73,6 +73,7 @@ func (l *Locker) read(key, name string, v Value, asked time.Duration) (*state, e
 func (l *Locker) stateOf(key, name string, v Value) (*state, error) {
 	s := &state{record: record{Name: name}, version: v.Version}
 	if v.Version == "" {
+		s.order = v.Order
 		return s, nil
 	}
 	var err error
@@ -86,9 +87,14 @@ func (l *Locker) stateOf(key, name string, v Value) (*state, error) {
 		s.overlay(*v.Other, l.config.ClockStep)
 	}
 	s.undated = v.Other != nil && v.Other.RenewedAt.IsZero()
-	s.unsure = v.Unsure || s.undated
+	if s.unsure = v.Unsure || s.undated; s.unsure && err == nil && len(s.Readers) > 0 {
+		return nil, errUnsureReaders
+	}
 	return s, err
 }
+
+// errUnsureReaders refuses what cannot be judged: which of the readers count as valid, and until when.
+var errUnsureReaders = errors.New("the lock has readers, and the clocks of the store's servers disagree: wait until they agree")
 
 // change lets decide read or change the record of a name, and stores the record if decide says so. If another
 // has changed it meanwhile, or the outcome of the write is unknown, the record is read and decided on anew.
@@ -205,6 +211,7 @@ func errPending(doubt error) error {
 
 // save writes the record of a state, if nobody else has changed it.
 func (l *Locker) save(ctx context.Context, s *state) error {
+	l.raiseToken(s) // the next value has data, and no order
 	rec := s.record
 	if s.withheld > 0 && s.extends == 0 && rec.Expires == s.withheld {
 		rec.Expires = s.lapsed // for others, who may know better
@@ -233,6 +240,18 @@ func (l *Locker) save(ctx context.Context, s *state) error {
 	}
 	s.version, s.written = done.Version, data
 	return nil
+}
+
+// raiseToken makes the token of a record that was not stored before greater than those of a value that was deleted.
+//
+// Promise 3: time and order never go back, and the writes of a value that was deleted have raised the order. Its later tokens
+// can be ahead of the clock: by a step, by the time of a call (see storeClock), and after a step back.
+func (l *Locker) raiseToken(s *state) {
+	if s.order > 0 {
+		ahead := l.config.ClockStep + l.config.CallLimit + maxStepBack
+		s.RaiseToken(max(s.Token, uint64(max(0, s.now.Wall.UnixMilli()))) + s.order + uint64(ahead.Milliseconds()))
+		s.order = 0
+	}
 }
 
 // errCutShort means that a write was done, but gave the lease less than its TTL. It is repeated after a read.

@@ -52,12 +52,7 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from dri
 				s.Removed = false
 				s.History = nil // the tenure of a removed record
 			}
-			if s.order > 0 {
-				// Promise 3: time and order never go back, and the writes of a value that was deleted have raised the order. Its
-				// later tokens can be ahead of the clock: by a step, by the time of a call (see storeClock), and after a step back.
-				ahead := l.config.ClockStep + l.config.CallLimit + maxStepBack
-				s.RaiseToken(s.Token + s.order + uint64(ahead.Milliseconds()))
-			}
+			l.raiseToken(s)
 			l.lengthen(s, holder, req.TTL)
 			granted = s
 			lease = s.Lease(req, holder)

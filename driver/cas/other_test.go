@@ -298,3 +298,67 @@ func (s unsureStore) Get(ctx context.Context, key string) (cas.Value, error) {
 	v.Unsure = true
 	return v, err
 }
+
+// No call is decided that concerns a lock with readers whose age is unsure: some count as valid, and others not.
+func TestUnsureReaders(t *testing.T) {
+	clock, store := locktest.NewClock(), newStore()
+	store.now = clock.Now
+	config := cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, ProbeRounds: -1}
+	sure, unsure := open(t, store, config), open(t, unsureStore{store}, config)
+	reads := func(id string) driver.Request {
+		r := request("x", id, 5*time.Second)
+		r.Mode = driver.Shared
+		return r
+	}
+	reader, err := sure.TryAcquire(t.Context(), reads("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(20 * time.Second) // of a server that is ahead
+	for _, req := range []driver.Request{request("x", "w", 5*time.Second), reads("2")} {
+		if _, err := unsure.TryAcquire(t.Context(), req); err == nil || errors.Is(err, driver.ErrHeld) || !strings.Contains(err.Error(), "disagree") {
+			t.Errorf("a request in mode %v: %v", req.Mode, err)
+		}
+	}
+	if _, err := sure.Renew(t.Context(), reader); err != nil {
+		t.Errorf("renewal by the server that is right: %v", err)
+	}
+}
+
+// The order of a value counts, too, when a position is written before the first grant, and for a key without a value.
+func TestOrderBeforeTheFirstGrant(t *testing.T) {
+	for _, how := range []string{"position", "no value"} {
+		store, clock, _ := openShared(t)
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ClockStep: time.Second, ProbeRounds: -1, Watch: store.watch}
+		store.hold("x", cas.Other{}) // another program has made the value, and has released it
+		before := open(t, orderStore{store, 100_000}, config)
+		last, err := before.TryAcquire(t.Context(), request("x", "1", 5*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := before.Release(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		store.mu.Lock() // somebody deletes it
+		delete(store.values, keyOf("x"))
+		delete(store.other, keyOf("x"))
+		store.mu.Unlock()
+		after := open(t, orderStore{store, 100_010}, config)
+		req := request("x", "2", 5*time.Second)
+		if how == "position" {
+			store.hold("x", other("a", clock.Now()))
+			req.Waiter, req.QueueFor = "w", time.Minute
+			if _, err := after.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
+				t.Fatal(err)
+			}
+		}
+		clock.Advance(12 * time.Second)
+		next, err := after.TryAcquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Token <= last.Token {
+			t.Errorf("%s: token %d after %d", how, next.Token, last.Token)
+		}
+	}
+}

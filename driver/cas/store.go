@@ -61,12 +61,12 @@ type Value struct {
 	// value, too. A store without a clock leaves it zero; see [Config].Info.
 	Now time.Time
 	// Order is a number that each write of the store raises, whatever its key, or 0. It is for a store whose Now has steps. The
-	// first token of a value without Data is greater by it, and so greater than the tokens of a value that was deleted before
-	// within the same step.
+	// first token of a value without Data, or of a key without a value, is greater by it, and so greater than the tokens of a
+	// value that was deleted before within the same step.
 	Order uint64
 	// Unsure says that Now may be no measure of the present lease: the clocks of the store's servers seem to disagree. The lease
 	// then counts as valid until [MaxDisagreement] after its end. A waiter takes it over before that if it has seen no renewal for a
-	// whole TTL.
+	// whole TTL. Calls for a lock that has readers fail while its value is Unsure.
 	Unsure bool
 	// Other is set if the holder is a program that does not use this package, or if such a program has ended the last lease.
 	// The Data may be older then, or missing.
