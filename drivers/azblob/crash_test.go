@@ -114,6 +114,34 @@ func TestBlobCreatedByAnotherProcess(t *testing.T) {
 	}
 }
 
+// The data are written, the answer is lost, and the lease ends before the request is repeated: that is not reported as a loss before
+// the write.
+func TestDataWrittenBeforeALoss(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	l, w := store.lockerWithFaults()
+	other := store.locker()
+	for _, written := range []bool{true, false} {
+		lease := acquire(t, l, request("n"))
+		w.next(reqUpload, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
+			if written {
+				if err := deliver(base, r); err != nil {
+					return nil, err
+				}
+			}
+			release(t, other, lease) // or an operator breaks it
+			if written {
+				return nil, errBroken
+			}
+			return base.RoundTrip(r)
+		})
+		err := l.WriteData(bounded(t), lease, []byte("x"), grantRevision(lease))
+		if err == nil || errors.Is(err, driver.ErrLost) == written {
+			t.Errorf("written: %t, and WriteData returned %v", written, err)
+		}
+	}
+}
+
 // Container or blob are deleted while the lock is held: the holder loses it, the next acquire
 // creates them again, and once the clock has passed the last token, the next one is greater.
 func TestDeletedWhileHeld(t *testing.T) {

@@ -3,6 +3,7 @@ package azblob
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
@@ -44,11 +45,16 @@ func (l *Locker) WriteData(ctx context.Context, held driver.Lease, data []byte, 
 		}
 		err := l.writeData(ctx, l.lockBlob(held.Name, id), data, at)
 		if hasCode(err, codesLost...) {
+			if isInDoubt(ctx) { // the data may have been written, and then the lease ended
+				return errMayBeWritten
+			}
 			return driver.ErrLost
 		}
 		return err
 	})
 }
+
+var errMayBeWritten = errors.New("the write may have been done, and the lease has ended")
 
 // writeData writes the data if they have the revision at. A random mark in the record
 // distinguishes this call's own request, whose answer was lost, from another's write.

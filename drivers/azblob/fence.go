@@ -67,7 +67,8 @@ type Fence struct {
 //
 // It does not refuse a write of a former holder before the next holder's first write to the
 // blob. A holder that must not be overtaken first sets the metadata with a fence, and then
-// reads the blob.
+// reads the blob. The token goes with the blob: after a deletion a former holder can make it
+// again. So empty a blob instead of deleting it while a former holder may still write.
 func NewFence(ctx context.Context, b *blob.Client, token uint64) (f *Fence, err error) {
 	op := telemetry.Operation{Kind: telemetry.Guard, Token: token, Backend: backend, Method: "fence"}
 	err = telemetry.Measure(ctx, ctx, op, func(ctx context.Context) (err error) {

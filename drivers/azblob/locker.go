@@ -249,6 +249,12 @@ func noteDoubt(ctx context.Context) {
 	}
 }
 
+// isInDoubt reports whether a request of the present operation may have been processed without an answer.
+func isInDoubt(ctx context.Context) bool {
+	sent, ok := ctx.Value(triesKey{}).(*tries)
+	return ok && sent.inDoubt.Load()
+}
+
 // repeatedFor are the answers after which a request is sent again: those of the SDK's default.
 var repeatedFor = []int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
