@@ -28,6 +28,7 @@ type waiting struct {
 	watches  map[*watch]struct{}
 	inEffect bool                     // whether the store reports changes
 	seen     map[driver.WaiterID]bool // who had a position when the record was read last
+	readers  []lockstate.Reader       // that it had then
 	stop     context.CancelFunc
 }
 
@@ -125,17 +126,20 @@ func (l *Locker) noteAnswer(req driver.Request, err error) {
 	}
 }
 
-// notePositions notes which waiters have a position, and returns those that had one before and have none.
-func (l *Locker) notePositions(w *waiting, rec *record) (lost map[driver.WaiterID]bool) {
+// notePositions notes which waiters have a position, and returns those that had one before and have none. joins says that there
+// are readers, and that none of those before is left: others who have waited for a writer may join them.
+func (l *Locker) notePositions(w *waiting, rec *record) (lost map[driver.WaiterID]bool, joins bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	joins = len(rec.Readers) > 0 && !slices.ContainsFunc(w.readers, func(r lockstate.Reader) bool { return rec.Has(r.Holder) })
+	w.readers = rec.Readers
 	lost = map[driver.WaiterID]bool{}
 	for one := range w.watches {
 		has := rec.Position(string(one.waiter)) > 0
 		lost[one.waiter] = lost[one.waiter] || w.seen[one.waiter] && !has
 		w.seen[one.waiter] = has
 	}
-	return lost
+	return lost, joins
 }
 
 // wakeAll wakes the watches of a name. wake functions are called without mu, since they may stop their watch.
@@ -261,14 +265,14 @@ func (l *Locker) changed(ctx context.Context, name string, w *waiting, v Value) 
 	if rec.Holder == "" || len(rec.Readers) > 0 {
 		woken = rec.Woken(lockstate.Moment{Elapsed: rec.Used})
 	}
-	lost := l.notePositions(w, rec)
+	lost, joins := l.notePositions(w, rec)
 	for _, one := range l.watchesOf(w) {
 		// A waiter that was passed over is woken, so that it gets a new position: a later change may have hidden the
 		// one that was meant to wake it.
 		if one.waiter != "" && lost[one.waiter] {
 			one.report(driver.Wakeup{Kind: driver.WakingBegan})
 		}
-		isWoken := one.waiter == "" && rec.Holder == "" ||
+		isWoken := one.waiter == "" && (rec.Holder == "" || joins) ||
 			slices.ContainsFunc(woken, func(w lockstate.Waiter) bool { return w.ID == string(one.waiter) })
 		if isWoken { // an expiry needs to wake nobody
 			one.report(driver.Wakeup{After: rec.turn(one.waiter)})

@@ -119,3 +119,57 @@ func TestPositionThatIsNotStored(t *testing.T) {
 		}
 	})
 }
+
+// Without an order, a reader that is faster than a release's wake-up does not keep the other readers waiting.
+func TestUnorderedReaderThatIsFaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store := t.Context(), newStore()
+		report := make(chan struct{})
+		watch := func(ctx context.Context, _ string, changed func(cas.Value)) error {
+			changed(cas.Value{})
+			for {
+				select {
+				case <-report:
+					changed(cas.Value{}) // the value is read: that of both changes
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
+		config := cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, Watch: watch, Unordered: true,
+			ProbeRounds: -1}
+		l, other := open(t, store, config), open(t, store, config)
+		writer, err := other.TryAcquire(ctx, request("n", "writer", time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		woken := 0
+		defer l.Wake("n", "", func(driver.Wakeup) { woken++ })()
+		seen := func() (wakes int) {
+			before := woken
+			report <- struct{}{}
+			time.Sleep(time.Second) // longer than readPause
+			return woken - before
+		}
+		read := func(id string) {
+			reads := request("n", id, time.Hour)
+			reads.Mode = driver.Shared
+			if _, err := other.TryAcquire(ctx, reads); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		seen() // the writer
+		if err := other.Release(ctx, writer); err != nil {
+			t.Fatal(err)
+		}
+		read("faster")
+		if n := seen(); n != 1 {
+			t.Errorf("woken %d times when a reader was faster, want 1: others may join it", n)
+		}
+		read("next")
+		if n := seen(); n != 0 {
+			t.Errorf("woken %d times when another reader had joined, want 0", n)
+		}
+	})
+}
