@@ -93,8 +93,9 @@ type Waker interface {
 //
 // A grant removes the waiter from the queue. If the lock was free, it also removes the waiters that
 // were woken, had a lower position and did not come: at most the first two ([WokenWaiters]), and only
-// the first of a queue of more than [LongQueue]. A position that is not refreshed by another request ends
-// after QueueFor. So a waiter that died in the queue costs the others one turn, not more.
+// the first of a queue of more than [LongQueue]. A handoff removes the position of its own waiter alone.
+// A position that is not refreshed by another request ends after QueueFor. So a waiter that died in the
+// queue costs the others one turn, not more.
 //
 // The order is a service and no promise. It is lost with the record, for a waiter that is slower
 // than a turn, and if the backend's clock steps. None of that affects who may hold the lock.

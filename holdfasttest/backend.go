@@ -284,6 +284,9 @@ func (b *Backend) TakeOver(name string) *holdfast.Hold {
 	if err != nil {
 		b.tb.Fatalf("holdfasttest: TakeOver(%q): %v", name, err)
 	}
+	if h.Lease().Mode == driver.Shared {
+		b.tb.Fatalf("holdfasttest: TakeOver(%q): the options of New have WithShared, and a reader takes nothing over", name)
+	}
 	return h
 }
 

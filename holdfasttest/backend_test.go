@@ -415,6 +415,17 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
+// A successor that only reads would leave the stale holder its lock.
+func TestTakeOverByAReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{TB: t}
+		failures := r.run(func() { holdfasttest.New(r, holdfast.WithShared()).StaleHold("job") })
+		if len(failures) != 1 || !strings.Contains(failures[0], `TakeOver("job"): the options of New have WithShared`) {
+			t.Errorf("the failures are %q", failures)
+		}
+	})
+}
+
 // A backend of real time in a bubble is misuse that would otherwise hang.
 func TestNewOutsideOfTheBubble(t *testing.T) {
 	r := &recorder{TB: t}

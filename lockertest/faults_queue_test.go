@@ -221,6 +221,21 @@ func queueFaults() []fault {
 			},
 		},
 		{
+			name: "a handoff keeps the waiter's position", says: "position 3 of 3, want 2", caught: []string{"queue/handoff"},
+			make: handsOver(func(_ *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease,
+				error,
+			) {
+				req.Waiter, req.QueueFor = "", 0
+				return next(ctx, from, req)
+			}),
+		},
+		{
+			name: "a queue without a Waker", says: "no Waker that wakes its waiters", caught: []string{"info/sane"},
+			make: func(_ *fixture, f *faulty) {
+				f.capabilities = func(c driver.Capabilities) driver.Capabilities { c.Waker = nil; return c }
+			},
+		},
+		{
 			name: "a grant ends the queue", caught: []string{"queue/grant of a later turn"},
 			make: requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
 				w.waits(req)

@@ -250,10 +250,11 @@ var sharedClauses = []clause{
 			if seen[0].IsZero() {
 				return // the backend cannot compare it
 			}
+			c.pass(c.ctx, 2*time.Millisecond) // a revision may be a time
 			two := c.acquire(c.b, c.shared(name, c.long()))
 			seen = append(seen, c.inspect(c.b, name).Revision)
 			for _, lease := range []driver.Lease{one, two} {
-				c.pass(c.ctx, 2*time.Millisecond) // a revision may be a time
+				c.pass(c.ctx, 2*time.Millisecond)
 				c.renew(c.a, lease)
 				seen = append(seen, c.inspect(c.b, name).Revision)
 			}
