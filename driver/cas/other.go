@@ -20,7 +20,7 @@ type Other struct {
 	Mark string
 	// Owner is for people to read.
 	Owner string
-	// TTL is how long the lease lasts after its last renewal. It is positive.
+	// TTL is how long the lease lasts after its last renewal. It is positive. One longer than [driver.MaxTTL] counts as that.
 	TTL time.Duration
 	// AcquiredAt is for people to read.
 	AcquiredAt time.Time
@@ -61,6 +61,7 @@ func (r *record) overlay(o Other, step time.Duration) {
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(o.Mark))
+	o.TTL = min(o.TTL, driver.MaxTTL) // a record with a longer one would be refused once a waiter had stored its position
 	r.Holder, r.Owner, r.TTL, r.Renewals, r.Broken = otherPrefix+o.Mark, o.Owner, o.TTL, sum.Sum64(), false
 	r.AcquiredAt, r.RenewedAt = o.AcquiredAt, o.RenewedAt
 	if r.AcquiredAt.IsZero() {

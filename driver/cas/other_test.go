@@ -167,6 +167,22 @@ func TestOtherHolderAndWaiters(t *testing.T) {
 	}
 }
 
+// A waiter's position beside a lease that is longer than any of this package does not damage the record.
+func TestOtherHolderWithALongLease(t *testing.T) {
+	t.Parallel()
+	store, clock, l := openShared(t)
+	long := other("a", clock.Now())
+	long.TTL = 2 * driver.MaxTTL
+	store.hold("x", long)
+	req := request("x", "w", time.Second)
+	req.Waiter, req.QueueFor = "w", time.Minute
+	for range 2 {
+		if _, err := l.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestOtherHolderIsFreedNotBroken(t *testing.T) {
 	t.Parallel()
 	store, clock, l := openShared(t)
@@ -316,7 +332,8 @@ func TestUnsureReaders(t *testing.T) {
 	}
 	clock.Advance(20 * time.Second) // of a server that is ahead
 	for _, req := range []driver.Request{request("x", "w", 5*time.Second), reads("2")} {
-		if _, err := unsure.TryAcquire(t.Context(), req); err == nil || errors.Is(err, driver.ErrHeld) || !strings.Contains(err.Error(), "disagree") {
+		_, err := unsure.TryAcquire(t.Context(), req)
+		if err == nil || errors.Is(err, driver.ErrHeld) || !strings.Contains(err.Error(), "disagree") {
 			t.Errorf("a request in mode %v: %v", req.Mode, err)
 		}
 	}
