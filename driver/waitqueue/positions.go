@@ -17,8 +17,8 @@ const (
 	// LeaveDelay is how long a position is kept after its last waiter has gone. The request of the next one often
 	// follows at once, and finds the position.
 	LeaveDelay = 100 * time.Millisecond
-	// LeaveAgain is how long after leaving a queue it is left once more, if the outcome of a request was unknown: the
-	// request may have arrived in between.
+	// LeaveAgain is how long after leaving a queue it is left once more, if the outcome of a request was unknown, which may have
+	// arrived in between, or if the call has failed.
 	LeaveAgain = 10 * time.Second
 	// LeaveTimeout limits each call that leaves queues.
 	LeaveTimeout = 5 * time.Second
@@ -47,6 +47,7 @@ type position[W comparable] struct {
 	leaving bool          // a call that leaves the queue is under way
 	crossed bool          // a request was sent since that call began, so it may have removed the request's position
 	left    bool          // the queue was left since the last caller began to wait
+	again   bool          // a failed call is repeated, once
 }
 
 // Begin notes a caller that waits for a lock.
@@ -59,7 +60,7 @@ func (p *Positions[W]) Begin(name string, w W) {
 		at = &position[W]{}
 		p.names[name] = at
 	}
-	at.waiters, at.left = append(at.waiters, w), false
+	at.waiters, at.left, at.again = append(at.waiters, w), false, false
 	p.plan(name, at, 0)
 }
 
@@ -165,9 +166,10 @@ func (p *Positions[W]) Due(now time.Duration, ending bool) (names []string, next
 	return names, next
 }
 
-// Left notes that the call that leaves queues has returned, successful or not, or was given up. It returns the callers that wait
+// Left notes that the call that leaves queues has returned, or was given up. One that has failed, for a reason that may have passed
+// by then, is repeated once: a writer's position that remains keeps readers waiting. Left returns the callers that wait
 // again and whose requests have crossed the call: they send another, which enters the queue again.
-func (p *Positions[W]) Left(now time.Duration, names []string, ending bool) (lost []W) {
+func (p *Positions[W]) Left(now time.Duration, names []string, failed, ending bool) (lost []W) {
 	for _, name := range names {
 		at := p.names[name]
 		p.calls--
@@ -175,7 +177,8 @@ func (p *Positions[W]) Left(now time.Duration, names []string, ending bool) (los
 		switch {
 		case at.crossed:
 			lost = append(lost, at.waiters...)
-		case len(at.waiters) == 0 && at.open > 0 && at.leaveAt == 0 && !ending:
+		case len(at.waiters) == 0 && (at.open > 0 || failed && !at.again) && at.leaveAt == 0 && !ending:
+			at.again = true
 			p.plan(name, at, now+LeaveAgain)
 		}
 		p.tidy(name, at)

@@ -89,7 +89,7 @@ func TestPositions(t *testing.T) {
 				test.steps[next].do(&p, now)
 			}
 			if leaving != nil && now >= returns {
-				lost, leaving = append(lost, p.Left(now, leaving, false)...), nil
+				lost, leaving = append(lost, p.Left(now, leaving, false, false)...), nil
 			}
 			if leaving == nil {
 				names, due := p.Due(now, false)
@@ -105,6 +105,37 @@ func TestPositions(t *testing.T) {
 		}
 		if len(p.names) > 0 || !p.Idle() {
 			t.Errorf("%s: %d names are remembered, idle: %v", what, len(p.names), p.Idle())
+		}
+	}
+}
+
+// A call that has failed is repeated once, unless somebody waits again by then, or the process ends.
+func TestPositionsAfterAFailedCall(t *testing.T) {
+	for what, test := range map[string]struct {
+		ending, waits bool
+		calls         int
+	}{"nobody waits": {calls: 2}, "somebody waits again": {waits: true, calls: 1}, "at the end": {ending: true, calls: 1}} {
+		var p Positions[string]
+		p.Begin("n", "a")
+		p.Sent("n")
+		p.Refused("n", 1)
+		p.End(0, "n", "a")
+		calls := 0
+		for now := time.Duration(0); now < 10*LeaveAgain; now += LeaveDelay {
+			names, _ := p.Due(now, test.ending)
+			if len(names) == 0 {
+				continue
+			}
+			if calls++; test.waits {
+				p.Begin("n", "b")
+			}
+			p.Left(now, names, true, test.ending)
+		}
+		if calls != test.calls {
+			t.Errorf("%s: %d calls, want %d", what, calls, test.calls)
+		}
+		if !p.Idle() || len(p.names) > 0 != test.waits {
+			t.Errorf("%s: idle: %t, %d names are remembered", what, p.Idle(), len(p.names))
 		}
 	}
 }
@@ -131,7 +162,7 @@ func TestPositionsAtTheEnd(t *testing.T) {
 		if len(names) != want.names || len(names) < LeaveNames && next != want.next {
 			t.Errorf("at %v: %d names are left with one call, want %d; the next at %v, want %v", want.at, len(names), want.names, next, want.next)
 		}
-		p.Left(want.at, names, true)
+		p.Left(want.at, names, false, true)
 	}
 	if !p.Idle() || len(p.names) > 0 {
 		t.Error("something is left to do")
@@ -209,7 +240,7 @@ func TestPositionsRandom(t *testing.T) {
 				}
 			case 5:
 				if leaving != nil && arrives {
-					lost := p.Left(now, leaving, false)
+					lost := p.Left(now, leaving, false, false)
 					leaving = nil
 					if believes && !s.in && len(waiters) > 0 && len(lost) == 0 && len(s.on) == 0 {
 						t.Fatalf("seed %d: a waiter has lost its position, and does not ask again", seed)
@@ -234,7 +265,7 @@ func TestPositionsRandom(t *testing.T) {
 			}
 			if leaving != nil {
 				s.in = false
-				p.Left(now, leaving, false)
+				p.Left(now, leaving, false, false)
 				leaving = nil
 			}
 		}

@@ -82,6 +82,9 @@ func (l *Locker) writeData(ctx context.Context, b lockBlob, data []byte, at driv
 		default:
 			return driver.ErrConflict
 		}
+		if round == 0 {
+			forgetDoubt(ctx) // that of the read
+		}
 		// Promise 5: the request has the ETag of the compared revision, so a late one is refused.
 		err = l.writeRecord(ctx, b, now.etag, next, data)
 		if !hasCode(err, bloberror.ConditionNotMet) {

@@ -255,6 +255,13 @@ func isInDoubt(ctx context.Context) bool {
 	return ok && sent.inDoubt.Load()
 }
 
+// forgetDoubt says that the requests of the present operation so far have changed nothing.
+func forgetDoubt(ctx context.Context) {
+	if sent, ok := ctx.Value(triesKey{}).(*tries); ok {
+		sent.inDoubt.Store(false)
+	}
+}
+
 // repeatedFor are the answers after which a request is sent again: those of the SDK's default.
 var repeatedFor = []int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}

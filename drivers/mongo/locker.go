@@ -75,7 +75,7 @@ var _ driver.Locker = (*Locker)(nil)
 // projections are those whose replies say how long the queue is. Encoding one takes as long as the rest of a request.
 type projections struct {
 	withPast, withData bson.Raw
-	latest             atomic.Pointer[projection] // most Lockers have one waiter
+	latest             atomic.Pointer[projection] // most Lockers have one waiter that asks alone
 	latestWithReaders  atomic.Pointer[projection]
 }
 

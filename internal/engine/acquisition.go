@@ -39,6 +39,7 @@ type Acquisition struct {
 	last     error   // why the lock was not granted
 	answered bool    // the backend has said that another holds the lock, or a slot of it
 	queued   bool    // it counts among the Client's queuedNames
+	nobody   bool    // its requests name no waiter; set before the first
 }
 
 // slot is one slot of an acquisition.
@@ -194,6 +195,9 @@ func (a *Acquisition) send(
 		a.lane().positions.note(func(p *waitqueue.Positions[*Acquisition]) { p.Sent(req.Name) })
 	}
 	a.mu.Unlock()
+	if a.nobody {
+		req.Waiter = ""
+	}
 	returned := false
 	defer func() {
 		if !returned { // the driver panicked: the request may have been sent

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,6 +150,83 @@ func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 		time.Sleep(time.Second) // longer than waitqueue.LeaveDelay
 		if n := len(granted); n != 2 {
 			t.Errorf("%d readers have joined within a second after the writer had given up, want 2", n)
+		}
+	})
+}
+
+// A reader that tries does not take the place of a reader of its own process that waits.
+func TestReaderThatTriesBesideAReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, shared := memory.NewStore(), holdfast.WithShared()
+		var slow atomic.Bool
+		l := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			if call.Method == driver.MethodTryAcquire && call.Request.QueueFor > 0 && slow.Load() {
+				time.Sleep(5 * time.Millisecond) // the way to the server
+			}
+			return next(ctx, call)
+		})
+		c, other, third := locktest.NewClient(t, l), locktest.NewClient(t, store.Locker()), locktest.NewClient(t, store.Locker())
+		held := locktest.MustTryLock(t, other, "cache")
+		got := make(chan string, 2)
+		var waiting sync.WaitGroup
+		wait := func(c *holdfast.Client, who string, opts ...holdfast.Option) {
+			waiting.Go(func() {
+				h, err := c.Lock(t.Context(), "cache", opts...)
+				if err != nil {
+					return
+				}
+				got <- who
+				time.Sleep(time.Second)
+				_ = h.Release(context.Background())
+			})
+			synctest.Wait()
+		}
+		wait(c, "reader", shared) // position 1
+		wait(third, "writer")     // position 2
+		slow.Store(true)
+		locktest.Release(t, held)
+		h, err := c.TryLock(t.Context(), "cache", shared)
+		if err == nil {
+			t.Error("the try was granted in the reader's place")
+			time.Sleep(100 * time.Millisecond)
+			locktest.Release(t, h)
+		}
+		if first := <-got; first != "reader" {
+			t.Errorf("the %s came first, although the reader had position 1", first)
+		}
+		waiting.Wait()
+	})
+}
+
+// A writer gives up, and the one call that leaves its position fails. A reader of the same process waits for the end of that
+// position, or until the call has been
+// repeated.
+func TestReaderBehindAPositionThatWasNotLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, shared := memory.NewStore(), holdfast.WithShared()
+		failed := false
+		l := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			if call.Method == driver.MethodLeave && !failed {
+				failed = true
+				return driver.Answer{Err: errors.New("connection reset")}
+			}
+			return next(ctx, call)
+		})
+		c, other := locktest.NewClient(t, l), locktest.NewClient(t, store.Locker())
+		locktest.MustTryLock(t, other, "cache", shared)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Lock(ctx, "cache"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		h, err := c.Lock(t.Context(), "cache", shared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locktest.Release(t, h)
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("the reader has waited %v for a writer of its own process that waits no more", took)
 		}
 	})
 }

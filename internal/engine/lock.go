@@ -92,6 +92,8 @@ func (c *Client) tryOnce(
 	defer c.work.Done()
 	a := c.NewAcquisition(name, s, emit)
 	a.policy.multi = multi
+	// A reader that tries would take the place of one of its process that waits, and end their position.
+	a.nobody = s.Mode == driver.Shared && c.queues.awaited([]string{name})
 	var h *Hold
 	defer func() {
 		if h == nil { // also after a panic of the driver that the caller recovers

@@ -61,8 +61,7 @@ func (p *positions) run() {
 		names, wait, more := p.take()
 		switch {
 		case len(names) > 0:
-			p.call(names)
-			p.left(names)
+			p.left(names, p.call(names))
 		case !more:
 			return
 		default:
@@ -74,23 +73,25 @@ func (p *positions) run() {
 // call leaves queues. It returns at the latest when the driver should have returned, so that a call that hangs keeps
 // neither the others nor the cleanups of Shutdown waiting. A call that it gave up may still remove a later position: when it
 // returns, those that wait by then send another request.
-func (p *positions) call(names []string) {
-	done := make(chan struct{})
+func (p *positions) call(names []string) (failed bool) {
+	done, err := make(chan struct{}), error(nil)
 	p.calls.Go(func() {
 		defer close(done)
 		ctx, cancel := context.WithTimeout(p.base, waitqueue.LeaveTimeout)
 		defer cancel()
-		_ = p.queue.Leave(ctx, p.waiter, names) // a position that remains costs the others one turn, once
+		err = p.queue.Leave(ctx, p.waiter, names)
 	})
 	hung := time.NewTimer(timing.Patience(waitqueue.LeaveTimeout))
 	defer hung.Stop()
 	select {
 	case <-done:
+		return err != nil && !driver.Lasting(err)
 	case <-hung.C:
 		p.calls.Go(func() {
 			<-done
 			p.leftLate(names)
 		})
+		return false
 	}
 }
 
@@ -121,9 +122,9 @@ func (p *positions) take() (names []string, wait time.Duration, more bool) {
 }
 
 // left notes that the call for these names has returned, or was given up. Callers whose requests have crossed it send another.
-func (p *positions) left(names []string) {
+func (p *positions) left(names []string, failed bool) {
 	p.mu.Lock()
-	lost := p.state.Left(p.now(), names, p.closing.Err() != nil)
+	lost := p.state.Left(p.now(), names, failed, p.closing.Err() != nil)
 	p.mu.Unlock()
 	again(lost)
 }

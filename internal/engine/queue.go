@@ -188,7 +188,7 @@ func (qs *queues) freed(h *Hold, yieldUntil time.Duration) {
 }
 
 // asksAgain has the first waiter for a lock without slots send a request: one of this process that is in doubt may have been
-// granted, and a grant ends the position that all its waiters share.
+// granted, and a grant ends the position that all its waiters of one mode share.
 func (qs *queues) asksAgain(name string) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

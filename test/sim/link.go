@@ -254,6 +254,9 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 		return driver.Lease{}, err
 	}
 	req.Waiter = l.waiterOf(req)
+	if req.QueueFor == 0 && req.Mode == driver.Shared && req.Waiter != "" {
+		l.checkTry(req)
+	}
 	q := l.p.queue
 	waits := req.QueueFor > 0 && q != nil
 	queued := waits && q.Usable()

@@ -401,7 +401,7 @@ func (s *server) checkLeft(past bool) {
 			h := s.holders[one.Holder]
 			switch {
 			case !past && h.loose:
-			case s.back && r.at < s.w.plan.Heal: // its expiry lies far ahead, and nobody waits for the lock
+			case s.back && h.extended < s.w.plan.Heal: // its expiry lies far ahead, and nobody waits for the lock
 			default:
 				s.w.violate(NothingLeft, "%q is still held, for %v, by process %d, which has ended", name, one.Expires-now.Elapsed, h.number)
 			}

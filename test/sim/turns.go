@@ -147,6 +147,7 @@ func (s *server) refused(p *process, req driver.Request, r *record, before []loc
 	}
 	waiter := string(req.Waiter)
 	s.waiters[waiter] = p
+	s.checkMode(req, before)
 	var held *driver.HeldError
 	if t := s.turnsOf(req.Name); errors.As(err, &held) && held.Reserved && t.known {
 		const tolerance = 10 * time.Millisecond // clocks drift, and count milliseconds
@@ -163,6 +164,15 @@ func (s *server) refused(p *process, req driver.Request, r *record, before []loc
 	}
 }
 
+// checkMode checks that a waiter asks for a lock in one mode: readers and writers of a process have positions of their own.
+func (s *server) checkMode(req driver.Request, before []lockstate.Waiter) {
+	for i, w := range before {
+		if w.ID == string(req.Waiter) && w.Shared != (req.Mode == driver.Shared) {
+			s.w.violate(NotOvertaken, "%q: a request in mode %v takes the position %d of %s, who asks in another", req.Name, req.Mode, i+1, w.ID)
+		}
+	}
+}
+
 // granted checks a grant. free says that nobody held the lock.
 func (s *server) granted(p *process, req driver.Request, r *record, before []lockstate.Waiter, free bool, now lockstate.Moment) {
 	if !s.isMongo() {
@@ -173,9 +183,7 @@ func (s *server) granted(p *process, req driver.Request, r *record, before []loc
 	if place < 0 {
 		place = len(before)
 	}
-	if mine >= 0 && before[mine].Shared != (req.Mode == driver.Shared) {
-		s.w.violate(NotOvertaken, "%q: a grant to %s ends the position %d of a waiter that asks in another mode", req.Name, p.name, mine+1)
-	}
+	s.checkMode(req, before)
 	for i, w := range before[:place] {
 		if len(r.Readers) > 1 && !w.Shared && w.Until > now.Elapsed { // one that takes over from a stuck holder is the only one
 			s.w.violate(NotOvertaken, "%q is granted to %s as one more reader, although %s waits at position %d to have it alone", req.Name, p.name,
@@ -200,6 +208,18 @@ func (s *server) granted(p *process, req driver.Request, r *record, before []loc
 		if gone(i) && r.Position(w.ID) > 0 {
 			s.w.violate(Positions, "%q: %s keeps position %d of %d although its turn is over", req.Name, w.ID, i+1, len(before))
 		}
+	}
+}
+
+// checkTry checks that a reader that only tries does not ask in the place of one of its process that waits. It would end that
+// position.
+func (l *link) checkTry(req driver.Request) {
+	w := l.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, q := w.server.records[req.Name], l.p.queue
+	if r != nil && q != nil && r.Position(string(req.Waiter)) > 0 && q.waitsSince(req.Name, string(req.Waiter), w.now()-2*w.plan.Latency) {
+		w.violate(NotOvertaken, "%q: a reader of %s that tries asks in the place of one that waits", req.Name, l.p.name)
 	}
 }
 

@@ -236,6 +236,10 @@ var faults = []fault{
 		"return !w.Shared && w.Until > now.Elapsed })\n", "return false })\n",
 	},
 	{
+		"a reader that tries takes the place of one of its process", "–", "internal/engine/lock.go",
+		"	a.nobody = s.Mode", "	_ = s.Mode",
+	},
+	{
 		"readers and writers of a process are one waiter", "–", "internal/engine/lane.go",
 		"	l.waiter = driver.NewWaiterID()\n",
 		"	if l.waiter = c.lanes[0].waiter; l.waiter == \"\" {\n		l.waiter = driver.NewWaiterID()\n	}\n",

@@ -162,9 +162,9 @@ func (x *Explanation) waiting() string {
 	case x.Waiters == 0:
 		return "Nobody has a position in the queue."
 	case x.Waiters == 1:
-		return "One process has a position in the queue. It gets the lock next."
+		return "One waiter has a position in the queue. It gets the lock next."
 	default:
-		return fmt.Sprintf("%d processes have a position in the queue. They get the lock in the order in which they came.", x.Waiters)
+		return fmt.Sprintf("%d waiters have a position in the queue. They get the lock in the order in which they came.", x.Waiters)
 	}
 }
 

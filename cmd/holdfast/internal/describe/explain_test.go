@@ -83,8 +83,8 @@ func TestExplain(t *testing.T) {
 			"The token of its holder is unknown:", "    holdfast break n --unknown\n"}},
 		"TTL is known": {func(x *Explanation) { x.RemainingKnown, x.Remaining = false, 0 },
 			[]string{"the lease ends at most 30s after the last renewal."}},
-		"one waits": {func(x *Explanation) { x.Waiters = 1 }, []string{"One process has a position in the queue. It gets the lock next."}},
-		"many wait": {func(x *Explanation) { x.Waiters = 12 }, []string{"12 processes have a position in the queue."}},
+		"one waits": {func(x *Explanation) { x.Waiters = 1 }, []string{"One waiter has a position in the queue. It gets the lock next."}},
+		"many wait": {func(x *Explanation) { x.Waiters = 12 }, []string{"12 waiters have a position in the queue."}},
 		"free": {func(x *Explanation) { x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7} },
 			[]string{"n is free. The last token is 7.", "the next request gets it"}},
 		"reserved": {func(x *Explanation) {
