@@ -215,6 +215,17 @@ func TestJobControl(t *testing.T) {
 		c.expect("released")
 		c.expectPrompt(130)
 	})
+	t.Run("Ctrl-C during --min-hold, after a command had the terminal", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run -v --min-hold 1h lock -- sh -c 'read line; echo got $line'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.expect(`keeping "lock"`)
+		c.enter(ctrlC)
+		c.expect("released")
+		c.expectPrompt(0)
+	})
 	t.Run("Ctrl-Z and fg", func(t *testing.T) {
 		c := newConsole(t)
 		c.enter("holdfast run --ttl 60s lock -- sh -c 'echo i''n; exec sleep 100'\n")

@@ -114,7 +114,10 @@ func (r *runner) holdUntil(hold *holdfast.Hold, done <-chan struct{}) error {
 	for {
 		select {
 		case <-done:
-			return nil
+			if hold.Err() == nil {
+				return nil
+			}
+			done = nil // it has ended before: the next case says how
 		case sig := <-r.signals.C:
 			if signals.AsksToEnd(sig) {
 				return exitcode.With(signals.Code(sig), nil)

@@ -33,6 +33,17 @@ type several struct {
 
 func (s several) Name() string { return s.names }
 
+// free returns the time until all locks of a lease are free, unless they are released before.
+func free(l lease) time.Duration {
+	latest := l.ExpiresIn()
+	if s, ok := l.(several); ok { // ExpiresIn is that of the first
+		for _, name := range s.MultiHold.Names() {
+			latest = max(latest, s.Hold(name).ExpiresIn())
+		}
+	}
+	return max(latest, 0)
+}
+
 // held is what was acquired.
 type held struct {
 	lease
@@ -84,16 +95,16 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 		}
 		return false, exitcode.With(code, fmt.Errorf("cannot start %s: %w", format.Text(r.executable), err))
 	}
-	defer command.Close()
 	r.log.Verbosef("started process %d", command.PID())
 	if unguarded != nil {
 		r.log.Errorf("cannot start a guardian (%v): %s", unguarded, child.UnguardedRisk)
 	}
 	r.events.running.Store(&runningCommand{hold.allTokens(), command})
 	r.probes.hold.Store(&hold)
-	defer r.probes.hold.Store(nil)
 	outcome := command.Supervise(hold, r.signals.C, r.log, r.KillAfter)
+	r.probes.hold.Store(nil)
 	r.events.running.Store(nil)
+	command.Close() // gives the terminal back, whose signals end --min-hold
 	r.log.Verbosef("the command ended with exit code %d", outcome.Code)
 	r.signals.EndRequested = outcome.EndRequested
 	if outcome.Lost {
@@ -172,7 +183,7 @@ var errReleaseHangs = errors.New("the backend does not answer")
 func (r *runner) release(hold lease) {
 	lost, limit := errors.Is(hold.Err(), holdfast.ErrLost), shutdownTimeout
 	if lost {
-		limit = min(limit, max(hold.ExpiresIn(), 0)+2*idleShutdownTimeout)
+		limit = min(limit, free(hold)+2*idleShutdownTimeout)
 	}
 	if end := time.Now().Add(limit); r.endBy.IsZero() || end.Before(r.endBy) {
 		r.endBy = end
@@ -192,10 +203,10 @@ func (r *runner) release(hold lease) {
 		return err
 	})
 	switch {
-	case err != nil && lost && hold.ExpiresIn() <= 0:
+	case err != nil && lost && free(hold) == 0:
 		r.log.Verbosef("no release of %q, whose lease has expired: %v", hold.Name(), err)
 	case err != nil:
-		r.log.Errorf("could not release %q; it becomes free within %s: %v", hold.Name(), format.Duration(max(hold.ExpiresIn(), 0)), err)
+		r.log.Errorf("could not release %q; it becomes free within %s: %v", hold.Name(), format.Duration(free(hold)), err)
 	case !lost:
 		r.log.Infof("released %q", hold.Name())
 	}

@@ -122,6 +122,10 @@ func readProcess(entry string) process {
 	if err1 != nil || err2 != nil {
 		return none
 	}
-	state := fields[0][0]
-	return process{pid, parent, group, state == 'Z' || state == 'X'}
+	state, threads := fields[0][0], "1"
+	if len(fields) > 17 {
+		threads = string(fields[17])
+	}
+	// Promise 7: a process whose main thread has ended looks like a zombie while its other threads work.
+	return process{pid, parent, group, (state == 'Z' || state == 'X') && (threads == "0" || threads == "1")}
 }
