@@ -157,26 +157,27 @@ func (l *leadership) end(ctx context.Context) {
 // release releases the lock of a leadership that is marked as ending. The cool-down begins only now,
 // because no other instance could lead before the release.
 func (l *leadership) release(ctx context.Context) {
+	defer func() { // also if the driver has panicked: the caller may recover, and lead again
+		r := l.runner
+		r.mu.Lock()
+		if l.steppedDown {
+			r.coolUntil = r.client.Now() + r.settings.coolDown
+		}
+		r.mu.Unlock()
+		r.leadership.CompareAndSwap(l, nil)
+		close(l.released)
+	}()
 	l.hold.Finish(ctx)
-	r := l.runner
-	r.mu.Lock()
-	if l.steppedDown {
-		r.coolUntil = r.client.Now() + r.settings.coolDown
-	}
-	r.mu.Unlock()
-	r.leadership.CompareAndSwap(l, nil)
-	close(l.released)
 }
 
 // stepDown ends the hold's context for a cause. The lease is renewed until the task has returned; a
 // cool-down follows.
-func (l *leadership) stepDown(cause error) { l.endHold(cause, l.hold.Cancel) }
+func (l *leadership) stepDown(cause error) { l.endHold(cause, l.hold.Err() == nil, l.hold.Cancel) }
 
-// giveUp steps down and stops the renewal of the lease, because the task may never return.
-func (l *leadership) giveUp(cause error) { l.endHold(cause, l.hold.GiveUp) }
+// giveUp steps down and stops the renewal of the lease, because the task may never return. Until now it was renewed, also after Close.
+func (l *leadership) giveUp(cause error) { l.endHold(cause, l.hold.LeaseErr() == nil, l.hold.GiveUp) }
 
-func (l *leadership) endHold(cause error, end func(error)) {
-	leading := l.hold.Err() == nil
+func (l *leadership) endHold(cause error, leading bool, end func(error)) {
 	r := l.runner
 	r.mu.Lock()
 	first := !l.steppedDown && !l.ending

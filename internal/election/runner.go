@@ -231,20 +231,25 @@ func (r *Runner) tryLead(ctx context.Context) (*leadership, error) {
 	if r.acquisition == nil {
 		r.acquisition = r.client.NewAcquisition(r.name, r.settings.Settings, r.emit)
 	}
-	a := r.acquisition
+	a, goesOn := r.acquisition, false
+	defer func() {
+		if !goesOn { // also after a panic of the driver that the caller recovers
+			// There may be no further call, so the request in doubt is cleaned up now. The next one has
+			// another ID.
+			a.Abandon()
+		}
+	}()
 	h, err := r.client.TryAcquire(ctx, context.Background(), a, true)
 	switch {
 	case err == nil:
-		r.acquisition = nil
+		r.acquisition, goesOn = nil, true
 		return r.lead(h), nil
 	case errors.Is(err, driver.ErrHeld): // the acquisition is kept: it knows which holder was reported
+		goesOn = true
 		a.Identify(ctx)
 		a.NoteWaiting()
 		return nil, nil
 	}
-	// There may be no further call, so the request in doubt is cleaned up now. The next one has
-	// another ID.
-	a.Abandon()
 	return nil, err
 }
 

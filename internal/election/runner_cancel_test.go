@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -317,4 +318,66 @@ func TestRun_LossAfterItsContextEnded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A panic of the driver in the release reaches the caller; if that recovers, the runner campaigns again and the Client can be
+// shut down.
+func TestRunnerAfterAPanicInItsRelease(t *testing.T) {
+	var met atomic.Bool
+	l := driver.Intercept(memory.New(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+		if call.Method == driver.MethodRelease && met.CompareAndSwap(false, true) {
+			panic("oops")
+		}
+		return next(ctx, call)
+	})
+	c, err := holdfast.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := locktest.NewRunner(t, c)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the caller sees no panic")
+			}
+		}()
+		_ = r.Run(t.Context(), locktest.EmptyTask)
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.Run(ctx, locktest.EmptyTask); err != nil {
+		t.Errorf("the next Run: %v", err)
+	}
+	limited, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	if err := c.Shutdown(limited); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+}
+
+// A request during which the driver has panicked is cleaned up: the lock may have been granted.
+func TestRunnerAfterAPanicInItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		l := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			answer := next(ctx, call)
+			if call.Method == driver.MethodTryAcquire {
+				panic("oops")
+			}
+			return answer
+		})
+		r := locktest.NewRunner(t, locktest.NewClient(t, l))
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the caller sees no panic")
+				}
+			}()
+			_, _ = r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
+		}()
+		time.Sleep(time.Second)
+		if locktest.IsHeld(t, store, "job") {
+			t.Error("the lock is held")
+		}
+	})
 }

@@ -277,12 +277,8 @@ func TestStall_OthersLead(t *testing.T) {
 				if a.IsLeader() || seen.Count(holdfast.EventOverrun) != 1 {
 					t.Errorf("the stuck instance leads: %v; %d overruns reported", a.IsLeader(), seen.Count(holdfast.EventOverrun))
 				}
-				want := 1
-				if name == "closed" { // the leadership had ended already
-					want = 0
-				}
-				if n := seen.Count(holdfast.EventSteppedDown); n != want {
-					t.Errorf("%d step-downs reported, want %d", n, want)
+				if n := seen.Count(holdfast.EventSteppedDown); n != 1 {
+					t.Errorf("%d step-downs reported, want 1", n)
 				}
 				if name == "leading" {
 					if ev := seen.First(holdfast.EventSteppedDown); !errors.Is(ev.Err, election.ErrStalled) ||
@@ -368,6 +364,35 @@ func TestStepDown_AfterALoss(t *testing.T) {
 		close(stuck)
 		if err := <-done; !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSteppedDown) {
 			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// Whoever follows leaderships by events learns of every end.
+func TestCloseReportsTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		var events locktest.Events
+		c := locktest.NewClient(t, store.Locker(), holdfast.WithObserver(events.Observe))
+		r := locktest.NewRunner(t, c)
+		done := locktest.Campaign(t.Context(), r, func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(3 * time.Second)
+			return nil
+		})
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close, whose context ends before the task returns: %v", err)
+		}
+		t.Logf("Run: %v", <-done)
+		synctest.Wait()
+		if locktest.IsHeld(t, store, "job") {
+			t.Error("the lock is held")
+		}
+		if n := events.Count(holdfast.EventSteppedDown); n != 1 {
+			t.Errorf("%d reports that the leadership was given up, want 1, among %v", n, events.Types())
 		}
 	})
 }

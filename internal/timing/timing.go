@@ -3,6 +3,7 @@ package timing
 
 import (
 	"errors"
+	"math"
 	"math/bits"
 	"time"
 )
@@ -57,9 +58,13 @@ func Backoff(n int, first, most time.Duration) time.Duration {
 	return Jitter(Delay(n, first, most), backoffJitter)
 }
 
+// endless is a delay that never ends. A longer one would overflow when it is doubled or jittered.
+const endless = math.MaxInt64 / 4
+
 // Delay is Backoff without jitter.
 func Delay(n int, first, most time.Duration) time.Duration {
 	d := first
+	most = min(most, endless)
 	for ; n > 0 && d < most; n-- {
 		d *= 2
 	}

@@ -1,6 +1,7 @@
 package timing_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -73,6 +74,15 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 		1 << 30: 5 * time.Second} {
 		if d := timing.Backoff(n, time.Second, 5*time.Second); d < want*3/4 || d > want*5/4 {
 			t.Errorf("retry %d after %v, want about %v", n, d, want)
+		}
+	}
+}
+
+// A backoff without an end is one.
+func TestBackoffDoesNotOverflow(t *testing.T) {
+	for n := range 100 {
+		if d := timing.Backoff(n, math.MaxInt64/2, math.MaxInt64); d < time.Hour {
+			t.Fatalf("%v after %d failures", d, n)
 		}
 	}
 }
