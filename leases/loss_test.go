@@ -1,6 +1,7 @@
 package leases_test
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -187,6 +189,42 @@ func TestManagerListsNothingLost(t *testing.T) {
 		pause.Store(int64(26 * time.Second))
 		if h, ok := m.Hold("job"); ok || len(m.Leases()) != 0 {
 			t.Errorf("after a pause: hold %v, leases %v", h, m.Leases())
+		}
+	})
+}
+
+// Functions that return before their leases expire are no overruns, also if the releases wait for each other in an outage.
+func TestManagerFuncsThatStopInTimeAreNoOverruns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 200
+		var down atomic.Bool
+		var events locktest.Events
+		var hooked atomic.Int64
+		c := locktest.FaultyClient(t, memory.New(), locktest.While(&down, locktest.Fault{Hang: true}))
+		m := locktest.NewManager(t, c, holdfast.WithObserver(events.Observe),
+			holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Add(1) }),
+			leases.WithFunc(func(ctx context.Context, _ string) error {
+				<-ctx.Done()
+				time.Sleep(10 * time.Millisecond)
+				return ctx.Err()
+			}))
+		locktest.MustAdd(t, m, locktest.Names("n", n)...)
+		time.Sleep(5 * time.Second)
+		if len(m.Leases()) != n {
+			t.Fatalf("%d held", len(m.Leases()))
+		}
+		down.Store(true)
+		time.Sleep(time.Minute)
+		if lost := events.Count(holdfast.EventLost); lost != n {
+			t.Errorf("%d lost", lost)
+		}
+		if over := events.Count(holdfast.EventOverrun); over != 0 || hooked.Load() != 0 {
+			t.Errorf("%d overruns, %d calls of the hook", over, hooked.Load())
+		}
+		down.Store(false)
+		time.Sleep(time.Minute)
+		if len(m.Leases()) != n {
+			t.Errorf("%d held after the outage", len(m.Leases()))
 		}
 	})
 }

@@ -27,6 +27,9 @@ func (m *LeaseManager) workEnded(n *managedName, h *engine.Hold) {
 	case h.Released(): // by the program, or after a panic
 		m.released(n, &calls)
 	case n.phase != held:
+		if h.LeaseErr() != nil { // no overrun, also if the release has to wait
+			calls.add(h.StopRenewal)
+		}
 		m.planRelease(n, m.client.Now())
 	}
 	m.mu.Unlock()

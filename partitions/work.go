@@ -3,6 +3,7 @@ package partitions
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/holdfast-go/holdfast/internal/engine"
 )
@@ -53,7 +54,7 @@ func (w *work) reassign() { w.hold.Cancel(ErrReassigned) }
 func (w *work) end() {
 	<-w.hold.Context().Done()
 	r := w.run
-	r.releases <- struct{}{}
+	w.waitForPlace()
 	w.hold.Finish(w.hold.Context()) // Promise 7: the function has returned; the lease was renewed until now.
 	<-r.releases
 	r.mu.Lock()
@@ -62,4 +63,18 @@ func (w *work) end() {
 	if !errors.Is(context.Cause(w.hold.Context()), ErrReassigned) {
 		r.readSoon() // it was lost, so it may be free
 	}
+}
+
+// waitForPlace waits until the release may begin. Until then the lease is renewed. If it is lost, that is no overrun, however
+// long the wait: the function has returned.
+func (w *work) waitForPlace() {
+	for w.hold.LeaseErr() == nil {
+		select {
+		case w.run.releases <- struct{}{}:
+			return
+		case <-time.After(w.hold.LostIn()): // lost, unless it was renewed meanwhile
+		}
+	}
+	w.hold.StopRenewal()
+	w.run.releases <- struct{}{}
 }
