@@ -100,8 +100,9 @@ func WithData(data []byte) Option {
 
 // WithOverrunHook calls fn when a hold has ended without a release, its work still runs, and
 // another may now be granted the lock. The work still runs if the function of Do or the runner
-// has not returned, or Release was not called. fn is called at most once for each hold, on a goroutine of its own. A
-// program that cannot tolerate an overrun may exit in fn.
+// has not returned, or Release was not called. After a pause of the process that outlasts the lease, the work first has 100 ms
+// to stop, or the grace if that is shorter. fn is called at most once for each hold, on a goroutine of its own. A program that
+// cannot tolerate an overrun may exit in fn.
 func WithOverrunHook(fn func(Event)) Option {
 	return option(func(c *settings.Config) { c.Overrun = notify(fn) })
 }

@@ -228,3 +228,21 @@ func TestManagerFuncsThatStopInTimeAreNoOverruns(t *testing.T) {
 		}
 	})
 }
+
+// A manager without a function knows of no work: a pause that is longer than the TTL is a loss and no overrun.
+func TestManagerWithoutFuncReportsNoOverrunAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pause atomic.Int64
+		begin := time.Now()
+		clock := func() time.Duration { return time.Since(begin) + time.Duration(pause.Load()) }
+		var events locktest.Events
+		c := locktest.NewClient(t, memory.New(), holdfast.WithElapsed(clock))
+		m := locktest.NewManager(t, c, holdfast.WithObserver(events.Observe))
+		locktest.MustManage(t, m, "job")
+		pause.Store(int64(time.Hour))
+		time.Sleep(10 * time.Second)
+		if lost, over := events.Count(holdfast.EventLost), events.Count(holdfast.EventOverrun); lost != 1 || over != 0 {
+			t.Errorf("%d losses, %d overruns", lost, over)
+		}
+	})
+}

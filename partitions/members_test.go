@@ -1,15 +1,18 @@
 package partitions_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/partitions"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -149,6 +152,35 @@ func TestPartitionsLostMembershipIsNoOverrun(t *testing.T) {
 		in.Link.Cut.Store(false)
 		f.UntilEven(20 * time.Second)
 		f.End()
+	})
+}
+
+// Neither a member lock nor a partition whose function has returned nil has work that could overrun, also not after a pause.
+func TestPartitionsWithoutWorkReportNoOverrunAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var paused atomic.Int64
+		var events locktest.Events
+		c := locktest.NewClient(t, memory.New(),
+			holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
+		p, err := partitions.New(c, "group", 2, func(context.Context, int) error { return nil }, holdfast.WithObserver(events.Observe))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		time.Sleep(30 * time.Second)
+		if len(p.Owned()) != 2 {
+			t.Fatalf("%d owned", len(p.Owned()))
+		}
+		paused.Store(int64(time.Hour))
+		time.Sleep(10 * time.Second)
+		if lost, over := events.Count(holdfast.EventLost), events.Count(holdfast.EventOverrun); lost != 3 || over != 0 {
+			t.Errorf("%d losses, %d overruns", lost, over)
+		}
+		cancel()
+		t.Logf("Run returned %v", <-done)
 	})
 }
 

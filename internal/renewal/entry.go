@@ -40,7 +40,7 @@ type Entry struct {
 	why   atomic.Pointer[error] // the cause of the loss, or nil
 
 	// The rest is guarded by Renewer.mu.
-	next     time.Duration // when to renew
+	next     time.Duration // when to renew; once it has ended, when it did
 	phase    phase
 	failures int32 // calls that failed since the last success
 	index    int32 // in the Renewer's queue of entries; -1 outside
@@ -99,11 +99,15 @@ func (e *Entry) idle() bool { return e.phase == renewing && e.queued < 0 && e.ca
 // late reports whether the lease's time is over.
 func (e *Entry) late(now time.Duration) bool { return now >= e.LossAt() }
 
+// timeToStop is how long there is, at least, from the end of a lease to the report of an overrun, unless the grace is shorter. After
+// a pause of the process the end is noticed after the expiry, and what has no work that runs needs a moment to say so.
+const timeToStop = 100 * time.Millisecond
+
 // due is when the entry needs something next.
 func (e *Entry) due() time.Duration {
 	switch loss := e.LossAt(); {
 	case e.phase == ended:
-		return e.Timing.ExpiresAt(e.start.load())
+		return max(e.Timing.ExpiresAt(e.start.load()), e.next+min(e.Timing.Grace, timeToStop))
 	case e.idle():
 		return min(e.next, loss)
 	default:

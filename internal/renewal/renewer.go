@@ -250,7 +250,7 @@ func (r *Renewer) lose(e *Entry, cause error) func() {
 
 // end stops renewing a lease whose work may still run.
 func (r *Renewer) end(e *Entry, cause error) {
-	e.phase = ended
+	e.phase, e.next = ended, r.now()
 	e.why.Store(&cause)
 	r.reorder(e)
 }

@@ -21,7 +21,7 @@ func TestLossIsReportedBeforeTheContextEnds(t *testing.T) {
 	e := &Entry{index: -1, owner: ownerFunc(func(error) { order = append(order, "owner called") })}
 	e.Lease.Name = "job"
 	e.Policy = &Policy{Emit: func(ev event.Event) { order = append(order, ev.Type.String()) }}
-	r := &Renewer{wake: make(chan struct{}, 1)}
+	r := New(bareLocker{}, func() time.Duration { return 0 }, nil, false)
 	r.lose(e, driver.ErrLost)()
 	if want := []string{"lost", "owner called"}; !slices.Equal(order, want) {
 		t.Errorf("got %q, want %q", order, want)
