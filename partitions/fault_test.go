@@ -3,6 +3,8 @@ package partitions_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -228,4 +230,66 @@ func TestPartitionsOwnersAskedFor(t *testing.T) {
 		f.UntilEven(locktest.FleetTTL + 10*time.Second)
 		f.End()
 	})
+}
+
+// A panic of the driver in a call of Run's own goroutine reaches Run's caller, as runtime.Goexit does. Before, all functions have
+// returned and all locks are released.
+func TestPartitionsDriverPanics(t *testing.T) {
+	for _, tc := range []struct {
+		method driver.Method
+		value  any // nil: Goexit
+	}{
+		{driver.MethodInspectBatch, "oops"}, {driver.MethodInspectBatch, nil},
+	} {
+		t.Run(fmt.Sprint(tc.method, tc.value), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				var oops atomic.Bool
+				c := locktest.NewClient(t, driver.Intercept(store.Locker(),
+					func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+						a := next(ctx, call)
+						if call.Method == tc.method && oops.CompareAndSwap(true, false) {
+							if tc.value == nil {
+								runtime.Goexit()
+							}
+							panic(tc.value)
+						}
+						return a
+					}))
+				p, err := partitions.New(c, "group", 4, locktest.WorkUntilCanceled)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := make(chan any, 1)
+				run := func() {
+					defer func() { ended <- recover() }()
+					t.Errorf("Run returned %v", p.Run(ctx))
+				}
+				go run()
+				time.Sleep(time.Minute)
+				if len(p.Owned()) != 4 {
+					t.Errorf("%d owned", len(p.Owned()))
+				}
+				oops.Store(true)
+				time.Sleep(10 * time.Second)
+				select {
+				case v := <-ended:
+					if v != tc.value {
+						t.Errorf("recovered %v", v)
+					}
+				default:
+					t.Errorf("Run goes on; %d partitions owned", len(p.Owned()))
+					cancel()
+					<-ended
+				}
+				for r, err := range store.Locker().List(t.Context(), "") {
+					if err != nil || r.State != driver.StateFree {
+						t.Errorf("%v, %v", r, err)
+					}
+				}
+			})
+		})
+	}
 }

@@ -169,7 +169,7 @@ func (p *Partitions) Run(ctx context.Context) error {
 	defer c.Work().Done()
 	ctx, stop := cause.Join(ctx, c.Closing())
 	defer stop()
-	r := newRun(ctx, p)
+	r := newRun(ctx, stop, p)
 	if !p.current.CompareAndSwap(nil, r) {
 		return driver.Errorf("holdfast: partitions of %q: %w", p.group, driver.Invalid("call", "during another one",
 			"the only one of these Partitions"))

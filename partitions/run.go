@@ -29,6 +29,7 @@ const (
 type run struct {
 	*Partitions
 	ctx        context.Context   // of Run; ends also with the client
+	stop       func()            // ends ctx
 	me         string            // the owner text of this instance's locks
 	lock       settings.Settings // of a partition's lock
 	table      *table
@@ -87,9 +88,9 @@ func withoutWork(s settings.Settings) settings.Settings {
 	return s
 }
 
-func newRun(ctx context.Context, p *Partitions) *run {
+func newRun(ctx context.Context, stop func(), p *Partitions) *run {
 	r := &run{
-		Partitions: p, ctx: ctx, me: instanceOwner(p.settings.Owner, engine.NewID()), lock: p.settings.Settings,
+		Partitions: p, ctx: ctx, stop: stop, me: instanceOwner(p.settings.Owner, engine.NewID()), lock: p.settings.Settings,
 		wakeUp: make(chan struct{}, 1), releases: make(chan struct{}, maxReleases),
 		works: map[int]*work{}, memberSince: map[string]time.Duration{}, watches: map[string]func(){},
 	}
@@ -103,6 +104,7 @@ func newRun(ctx context.Context, p *Partitions) *run {
 // still returning.
 func (r *run) takePart() {
 	defer r.goroutines.Wait()
+	defer r.stop() // also after a panic of the driver that Run's caller recovers
 	defer func() {
 		for _, stop := range r.watches {
 			stop()
