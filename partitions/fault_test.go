@@ -233,13 +233,14 @@ func TestPartitionsOwnersAskedFor(t *testing.T) {
 }
 
 // A panic of the driver in a call of Run's own goroutine reaches Run's caller, as runtime.Goexit does. Before, all functions have
-// returned and all locks are released.
+// returned and all locks are released, also a member lock that was granted by the call that panicked.
 func TestPartitionsDriverPanics(t *testing.T) {
 	for _, tc := range []struct {
 		method driver.Method
 		value  any // nil: Goexit
 	}{
 		{driver.MethodInspectBatch, "oops"}, {driver.MethodInspectBatch, nil},
+		{driver.MethodTryAcquire, "oops"}, {driver.MethodTryAcquire, nil},
 	} {
 		t.Run(fmt.Sprint(tc.method, tc.value), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -267,12 +268,17 @@ func TestPartitionsDriverPanics(t *testing.T) {
 					defer func() { ended <- recover() }()
 					t.Errorf("Run returned %v", p.Run(ctx))
 				}
-				go run()
-				time.Sleep(time.Minute)
-				if len(p.Owned()) != 4 {
-					t.Errorf("%d owned", len(p.Owned()))
+				if tc.method == driver.MethodTryAcquire {
+					oops.Store(true) // the first request is for a member lock
+					go run()
+				} else {
+					go run()
+					time.Sleep(time.Minute)
+					if len(p.Owned()) != 4 {
+						t.Errorf("%d owned", len(p.Owned()))
+					}
+					oops.Store(true)
 				}
-				oops.Store(true)
 				time.Sleep(10 * time.Second)
 				select {
 				case v := <-ended:

@@ -239,13 +239,14 @@ func (r *row) expiresIn() (time.Duration, bool) {
 }
 
 // acquire makes one attempt at the lock of a row, for a hold whose context descends from ctx.
-func (t *table) acquire(ctx context.Context, i int, s settings.Settings, emit func(event.Event)) (*engine.Hold, error) {
+func (t *table) acquire(ctx context.Context, i int, s settings.Settings, emit func(event.Event)) (h *engine.Hold, err error) {
 	a := t.client.NewAcquisition(t.names[i], s, emit)
-	h, err := t.client.TryAcquire(ctx, ctx, a, true)
-	if err != nil {
-		a.Abandon()
-	}
-	return h, err
+	defer func() {
+		if h == nil { // also after a panic of the driver that Run's caller recovers
+			a.Abandon()
+		}
+	}()
+	return t.client.TryAcquire(ctx, ctx, a, true)
 }
 
 // heldByAnother reports whether an attempt failed only because another instance holds the lock.
