@@ -29,7 +29,8 @@ const (
 
 // WithParallel sets how many acquisitions of a [LeaseManager] may run at once, from 1 to 1,024. The
 // default is 16: enough to acquire thousands of names in seconds, without a burst that a backend
-// would notice. At most half of them, and at least one, are retries of names that failed.
+// would notice. At most half of them, and at least one, are retries of names that failed; if n is 1, these take turns with
+// first attempts.
 func WithParallel(n int) Option {
 	return option(func(c *settings.Leases) { c.Parallel = n })
 }

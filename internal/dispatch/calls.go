@@ -9,8 +9,8 @@ import (
 
 // Calls makes calls for entries that are due. The entries of one class share a limit.
 //
-// Retries use at most half of a limit. A call that has not returned within its patience no longer counts
-// towards the limit, so that another can begin.
+// Retries use at most half of a limit; under a limit of 1 they take turns with first attempts. A call that has not returned
+// within its patience no longer counts towards the limit, so that another can begin.
 //
 // All methods must be called with Rules.Mu held.
 type Calls[E any] struct {
@@ -27,8 +27,8 @@ type Rules[E any] struct {
 	Batch  int // the most entries of one call
 	Weight int // what a call for several entries counts towards the limit
 	// RetriesFirst makes retries come before first attempts. Otherwise first attempts come first; but while no retry
-	// is under way, the first of them comes by its order, so that a steady flow of first attempts does not keep it
-	// waiting forever.
+	// is under way, and the call before was none, the first of them comes by its order, so that a steady flow of first
+	// attempts does not keep it waiting forever.
 	RetriesFirst bool
 
 	// Before is the order in which entries get a call. Moved is called with an entry's index among those of its kind,
@@ -146,7 +146,7 @@ func (c *Calls[E]) retryFirst(l *lane[E]) bool {
 	case c.rules.RetriesFirst || l.first.Len() == 0 || l.retries.Len() == 0:
 		return true
 	default:
-		return l.limit.max > 1 && l.limit.retrying == 0 && c.rules.Before(l.retries.First(), l.first.First())
+		return l.limit.retrying == 0 && !l.limit.retried && c.rules.Before(l.retries.First(), l.first.First())
 	}
 }
 

@@ -6,6 +6,7 @@ type limit struct {
 	max int
 
 	used, retrying int
+	retried        bool // the latest call was for retries
 }
 
 // free returns how much of the limit is left for a first attempt, or for a retry.
@@ -20,6 +21,7 @@ func (l *limit) free(retry bool) int {
 // take makes a call use part of the limit. A call with a higher weight uses more of it.
 func (l *limit) take(weight int, retry bool) use {
 	l.add(weight, retry)
+	l.retried = retry
 	return use{l, weight, retry}
 }
 

@@ -75,6 +75,46 @@ func TestRetriesHaveTheirTurn(t *testing.T) {
 	})
 }
 
+// Under a limit of 1, too, a steady flow of first attempts does not keep a retry waiting, and retries that were due before them
+// use every other call at most.
+func TestRetriesHaveTheirTurnUnderALimitOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, now := newSchedule(1)
+		var over atomic.Bool
+		for range 5 {
+			e := &entry{}
+			e.do = func() {
+				time.Sleep(10 * time.Millisecond)
+				if !over.Load() {
+					s.Set(e, now(), false)
+				}
+			}
+			s.Set(e, 0, false)
+		}
+		retry := make(chan struct{})
+		s.Set(&entry{do: func() { close(retry) }}, now(), true)
+		time.Sleep(time.Second)
+		select {
+		case <-retry:
+		default:
+			t.Error("a retry waited forever")
+		}
+		over.Store(true)
+		time.Sleep(time.Second)
+		s.Set(&entry{do: func() { time.Sleep(time.Second) }}, now(), false)
+		called := make(chan string, 6)
+		for _, kind := range []string{"first", "retry", "retry", "retry", "first", "first"} {
+			s.Set(&entry{do: func() { called <- kind }}, now(), kind == "retry")
+		}
+		time.Sleep(2 * time.Second)
+		for _, want := range []string{"first", "retry", "first", "retry", "first", "retry"} {
+			if got := <-called; got != want {
+				t.Errorf("called a %s, want a %s", got, want)
+			}
+		}
+	})
+}
+
 // Retries use at most half of the limit, also when nothing else is due: a first attempt can
 // begin at once.
 func TestRetriesLeaveHalfOfTheLimit(t *testing.T) {
