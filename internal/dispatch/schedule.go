@@ -18,9 +18,9 @@ type Schedule[E Planned] struct {
 	mu      sync.Mutex // never held during a call
 	waiting *Queue[E]  // not due yet, by time
 	due     *Calls[E]
-	arrived uint64        // counts the entries that became due
-	timer   *time.Timer   // nil until it is needed
-	firesAt time.Duration // when the timer fires, if armed
+	arrived uint64      // counts the entries that became due
+	timer   *time.Timer // nil until it is needed
+	firesAt time.Time   // when the timer fires, if armed; now may count a suspend of the system, which timers do not
 	armed   bool
 }
 
@@ -127,15 +127,16 @@ func (s *Schedule[E]) update() {
 		}
 		return
 	}
-	at := s.waiting.First().plan().at
-	if s.armed && at >= s.firesAt {
+	wait := s.waiting.First().plan().at - now
+	at := time.Now().Add(wait)
+	if s.armed && !at.Before(s.firesAt) {
 		return
 	}
 	s.firesAt, s.armed = at, true
 	if s.timer == nil {
-		s.timer = time.AfterFunc(at-now, s.onTimer)
+		s.timer = time.AfterFunc(wait, s.onTimer)
 	} else {
-		s.timer.Reset(at - now)
+		s.timer.Reset(wait)
 	}
 }
 

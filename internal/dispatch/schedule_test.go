@@ -232,6 +232,33 @@ func TestStaleEntryOfASchedule(t *testing.T) {
 	})
 }
 
+// Timers do not count a suspend of the system. After one, an entry does not wait for the rest of a timer that was set before.
+func TestScheduleAfterASuspend(t *testing.T) {
+	for _, suspend := range []time.Duration{time.Hour - time.Second, 2 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			var suspended atomic.Int64
+			now := func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }
+			s := scheduleWith(now, 1, time.Minute, new(worker.Group))
+			s.Set(&entry{do: func() {}}, time.Hour, false)
+			s.Set(&entry{do: func() {}}, 5*time.Hour, false)
+			suspended.Store(int64(suspend))
+			called := make(chan time.Duration, 2)
+			begin := now()
+			in := []time.Duration{time.Second, 2 * time.Second}
+			for _, d := range in {
+				s.Set(&entry{do: func() { called <- now() - begin }}, begin+d, false)
+			}
+			time.Sleep(10 * time.Hour)
+			for _, want := range in {
+				if got := <-called; got != want {
+					t.Errorf("after a suspend of %v, called after %v, want %v", suspend, got, want)
+				}
+			}
+		})
+	}
+}
+
 type entry struct {
 	Plan
 	do func()
