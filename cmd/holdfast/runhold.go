@@ -37,7 +37,7 @@ func (s several) Name() string { return s.names }
 func free(l lease) time.Duration {
 	latest := l.ExpiresIn()
 	if s, ok := l.(several); ok { // ExpiresIn is that of the first
-		for _, name := range s.MultiHold.Names() {
+		for _, name := range s.Names() {
 			latest = max(latest, s.Hold(name).ExpiresIn())
 		}
 	}
