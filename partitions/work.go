@@ -55,15 +55,20 @@ func (w *work) end() {
 	<-w.hold.Context().Done()
 	r := w.run
 	w.waitForPlace()
+	defer func() { // also if the driver ends the goroutine
+		<-r.releases
+		r.mu.Lock()
+		delete(r.works, w.partition)
+		r.mu.Unlock()
+		if !errors.Is(context.Cause(w.hold.Context()), ErrReassigned) {
+			r.readSoon() // it was lost, so it may be free
+		}
+	}()
 	w.hold.Finish(w.hold.Context()) // Promise 7: the function has returned; the lease was renewed until now.
-	<-r.releases
-	r.mu.Lock()
-	delete(r.works, w.partition)
-	r.mu.Unlock()
-	if !errors.Is(context.Cause(w.hold.Context()), ErrReassigned) {
-		r.readSoon() // it was lost, so it may be free
-	}
 }
+
+// lossCheck is shorter than the time that work has to stop after a suspend; see holdfast.WithOverrunHook.
+const lossCheck = 50 * time.Millisecond
 
 // waitForPlace waits until the release may begin. Until then the lease is renewed. If it is lost, that is no overrun, however
 // long the wait: the function has returned.
@@ -72,7 +77,7 @@ func (w *work) waitForPlace() {
 		select {
 		case w.run.releases <- struct{}{}:
 			return
-		case <-time.After(w.hold.LostIn()): // lost, unless it was renewed meanwhile
+		case <-time.After(min(w.hold.LostIn(), lossCheck)): // a timer does not count a suspend of the system
 		}
 	}
 	w.hold.StopRenewal()

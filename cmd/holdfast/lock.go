@@ -114,10 +114,11 @@ func (r *runner) holdUntil(hold *holdfast.Hold, done <-chan struct{}) error {
 	for {
 		select {
 		case <-done:
-			if hold.Err() == nil {
+			if !errors.Is(hold.Err(), holdfast.ErrLost) {
 				return nil
 			}
-			done = nil // it has ended before: the next case says how
+			r.log.Errorf("lost %q: %v", hold.Name(), hold.Err()) // before the input has ended
+			return errLost
 		case sig := <-r.signals.C:
 			if signals.AsksToEnd(sig) {
 				return exitcode.With(signals.Code(sig), nil)

@@ -173,7 +173,7 @@ func (p *Positions[W]) Left(now time.Duration, names []string, failed, ending bo
 	for _, name := range names {
 		at := p.names[name]
 		p.calls--
-		at.leaving = false
+		at.leaving, at.may = false, at.may || failed
 		switch {
 		case at.crossed:
 			lost = append(lost, at.waiters...)

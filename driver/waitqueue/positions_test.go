@@ -140,6 +140,36 @@ func TestPositionsAfterAFailedCall(t *testing.T) {
 	}
 }
 
+// A position that a failed call may have left is still left if somebody begins to wait meanwhile and gives up before a request.
+func TestPositionAfterAFailedCallAndAWaiterWithoutARequest(t *testing.T) {
+	for _, during := range []bool{true, false} {
+		var p Positions[string]
+		p.Begin("n", "a")
+		p.Sent("n")
+		p.Refused("n", 1)
+		p.End(0, "n", "a")
+		names, _ := p.Due(LeaveDelay, false)
+		if during {
+			p.Begin("n", "b") // while the call is under way
+		}
+		p.Left(LeaveDelay, names, true, false)
+		if !during {
+			p.Begin("n", "b") // before the call is repeated
+		}
+		p.End(LeaveDelay, "n", "b")
+		left := 0
+		for now := LeaveDelay; now < 3*LeaveAgain; now += 100 * time.Millisecond {
+			if names, _ := p.Due(now, false); len(names) > 0 {
+				left++
+				p.Left(now, names, false, false)
+			}
+		}
+		if left != 1 {
+			t.Errorf("during=%t: left %d times after the failed call, want 1", during, left)
+		}
+	}
+}
+
 // A process that is ending keeps no position for the next caller, and leaves no queue twice. A request that is on the
 // way arrives first.
 func TestPositionsAtTheEnd(t *testing.T) {
@@ -239,8 +269,8 @@ func TestPositionsRandom(t *testing.T) {
 					s.in, arrives = false, true
 				}
 			case 5:
-				if leaving != nil && arrives {
-					lost := p.Left(now, leaving, false, false)
+				if failed := leaving != nil && random.IntN(4) == 0; leaving != nil && (arrives || failed) {
+					lost := p.Left(now, leaving, failed, false)
 					leaving = nil
 					if believes && !s.in && len(waiters) > 0 && len(lost) == 0 && len(s.on) == 0 {
 						t.Fatalf("seed %d: a waiter has lost its position, and does not ask again", seed)

@@ -58,14 +58,14 @@ func (p *positions) end(a *Acquisition) {
 // run leaves queues until there is nothing more to leave.
 func (p *positions) run() {
 	for {
-		names, wait, more := p.take()
+		names, wait, ending, more := p.take()
 		switch {
 		case len(names) > 0:
 			p.left(names, p.call(names))
 		case !more:
 			return
 		default:
-			p.rest(wait)
+			p.rest(wait, ending)
 		}
 	}
 }
@@ -95,10 +95,10 @@ func (p *positions) call(names []string) (failed bool) {
 	}
 }
 
-// rest waits for a time, or until something else is planned, or Shutdown begins or gives up.
-func (p *positions) rest(wait time.Duration) {
+// rest waits for a time, or until something else is planned, or Shutdown begins or gives up. ending says that it had begun before.
+func (p *positions) rest(wait time.Duration, ending bool) {
 	began := p.closing.Done()
-	if p.closing.Err() != nil {
+	if ending {
 		began = nil
 	}
 	timer := time.NewTimer(wait)
@@ -111,14 +111,15 @@ func (p *positions) rest(wait time.Duration) {
 	}
 }
 
-// take returns the names to leave now, or else how long to wait. more is false if run ends.
-func (p *positions) take() (names []string, wait time.Duration, more bool) {
+// take returns the names to leave now, or else how long to wait. ending says that Shutdown has begun, more is false if run ends.
+func (p *positions) take() (names []string, wait time.Duration, ending, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	names, next := p.state.Due(now, p.closing.Err() != nil)
+	ending = p.closing.Err() != nil
+	names, next := p.state.Due(now, ending)
 	p.running = !p.state.Idle() && p.base.Err() == nil
-	return names, max(next-now, time.Millisecond), p.running
+	return names, max(next-now, time.Millisecond), ending, p.running
 }
 
 // left notes that the call for these names has returned, or was given up. Callers whose requests have crossed it send another.

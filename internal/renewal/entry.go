@@ -36,17 +36,23 @@ type Entry struct {
 	owner Owner
 
 	// Hold.Err reads both without the mutex.
-	start instant               // just before the last successful request was sent
-	why   atomic.Pointer[error] // the cause of the loss, or nil
+	start instant                // just before the last successful request was sent
+	over  atomic.Pointer[ending] // of the renewals; nil before
 
 	// The rest is guarded by Renewer.mu.
-	next     time.Duration // when to renew; once it has ended, when it did
+	next     time.Duration // when to renew
 	phase    phase
 	failures int32 // calls that failed since the last success
 	index    int32 // in the Renewer's queue of entries; -1 outside
 	queued   int32 // among the entries that wait for a call; -1: it does not
 	call     *call // under way, or nil
 	lastErr  error // of the latest failed call
+}
+
+// ending is the end of an entry's renewals.
+type ending struct {
+	why error
+	at  time.Duration
 }
 
 // instant is a time of the elapsed-time clock.
@@ -70,8 +76,8 @@ func (e *Entry) Init(p *Policy, lease driver.Lease, owner Owner) {
 
 // LostErr says why the lease was lost or given up. It is nil as long as neither is known.
 func (e *Entry) LostErr() error {
-	if why := e.why.Load(); why != nil {
-		return *why
+	if over := e.over.Load(); over != nil {
+		return over.why
 	}
 	return nil
 }
@@ -107,7 +113,7 @@ const timeToStop = 100 * time.Millisecond
 func (e *Entry) due() time.Duration {
 	switch loss := e.LossAt(); {
 	case e.phase == ended:
-		return max(e.Timing.ExpiresAt(e.start.load()), e.next+min(e.Timing.Grace, timeToStop))
+		return max(e.Timing.ExpiresAt(e.start.load()), e.over.Load().at+min(e.Timing.Grace, timeToStop))
 	case e.idle():
 		return min(e.next, loss)
 	default:

@@ -250,8 +250,8 @@ func (r *Renewer) lose(e *Entry, cause error) func() {
 
 // end stops renewing a lease whose work may still run.
 func (r *Renewer) end(e *Entry, cause error) {
-	e.phase, e.next = ended, r.now()
-	e.why.Store(&cause)
+	e.phase = ended // the rest of a heap in which it may wait for a call is ordered by next
+	e.over.Store(&ending{cause, r.now()})
 	r.reorder(e)
 }
 

@@ -1,0 +1,74 @@
+package renewal
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/timing"
+)
+
+type gatedLocker struct {
+	driver.Locker
+	gate  chan struct{}
+	mu    sync.Mutex
+	order []string
+}
+
+func (l *gatedLocker) Capabilities() driver.Capabilities { return driver.Capabilities{} }
+
+func (l *gatedLocker) Renew(_ context.Context, lease driver.Lease) (driver.Lease, error) {
+	if lease.Name == "blocks" {
+		<-l.gate
+		return lease, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.order = append(l.order, lease.Name)
+	return lease, nil
+}
+
+// The end of a lease that waits for a call does not change the order of the others that wait.
+func TestAnEndDoesNotChangeTheOrderOfThoseThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		now := func() time.Duration { return 10*time.Hour + time.Since(begin) }
+		l := &gatedLocker{gate: make(chan struct{})}
+		r := New(l, now, nil, false)
+		p := &Policy{Timing: timing.Timing{TTL: 2 * time.Hour, Grace: time.Hour, RenewEvery: 10 * time.Minute,
+			RequestTimeout: 5 * time.Minute}, Emit: func(event.Event) {}}
+		add := func(name string, overdue time.Duration) *Entry {
+			e := &Entry{}
+			e.Init(p, driver.Lease{Name: name, TTL: p.Timing.TTL}, ownerFunc(func(error) {}))
+			r.Add(e, now()-p.Timing.RenewEvery-overdue)
+			return e
+		}
+		for range callLimit {
+			add("blocks", 10*time.Minute)
+		}
+		synctest.Wait() // the limit is reached
+		var waiting []*Entry
+		for i := 1; i <= 7; i++ {
+			waiting = append(waiting, add(strconv.Itoa(i), time.Duration(100-i)*time.Second))
+		}
+		synctest.Wait()
+		r.GiveUp(waiting[1], errors.New("given up"))
+		l.gate <- struct{}{} // one call returns; its goroutine makes all that wait, one after another
+		synctest.Wait()
+		l.mu.Lock()
+		if want := []string{"1", "3", "4", "5", "6", "7"}; !slices.Equal(l.order, want) {
+			t.Errorf("renewed in the order %v, want %v", l.order, want)
+		}
+		l.mu.Unlock()
+		close(l.gate)
+		r.Close(context.Background())
+		time.Sleep(3 * time.Hour)
+	})
+}
