@@ -33,8 +33,8 @@ const (
 // A session that ends for another reason, such as a restart of the server, frees the lock at once. The holder notices it
 // at its next renewal, by default within a third of the TTL. A renewal that is not answered in time ends the session, too.
 type Lock struct {
-	dial *pgx.ConnConfig
-	key  string // SQL
+	config *pgxpool.Config
+	key    string // SQL
 
 	mu   sync.Mutex
 	held map[string]*session // by proof
@@ -49,8 +49,8 @@ type session struct {
 }
 
 // New returns the locks that other programs take with the key: an SQL expression of name, such as "42", "hashtext(name)" or
-// "7, hashtext(name)". It connects as the pool does, which may be closed. The server must be PostgreSQL 14 or newer and
-// be reached directly: a pooler may give a session's lock to another client.
+// "7, hashtext(name)". It connects as the pool does, by its BeforeConnect and AfterConnect, too; the pool may be closed. The
+// server must be PostgreSQL 14 or newer and be reached directly: a pooler may give a session's lock to another client.
 func New(pool *pgxpool.Pool, key string) (*Lock, error) {
 	switch {
 	case pool == nil:
@@ -58,9 +58,9 @@ func New(pool *pgxpool.Pool, key string) (*Lock, error) {
 	case strings.TrimSpace(key) == "":
 		return nil, driver.Invalid("key", driver.Quote(key), `an SQL expression, such as "hashtext(name)"`)
 	}
-	dial := pool.Config().ConnConfig
-	dial.DefaultQueryExecMode = pgx.QueryExecModeExec // each connection runs few statements
-	return &Lock{dial: dial, key: key, held: map[string]*session{}}, nil
+	config := pool.Config()
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // each connection runs few statements
+	return &Lock{config: config, key: key, held: map[string]*session{}}, nil
 }
 
 // Info implements [migrating.Old]. A session's locks end with the server.
@@ -84,12 +84,33 @@ func (l *Lock) take(proof string) *session {
 	return s
 }
 
+// connect opens a connection as the pool does: its hooks may set the server, the password, the role and the search path.
+func (l *Lock) connect(ctx context.Context) (*pgx.Conn, error) {
+	dial := l.config.ConnConfig.Copy()
+	if before := l.config.BeforeConnect; before != nil {
+		if err := before(ctx, dial); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, dial)
+	if err != nil {
+		return nil, err
+	}
+	if after := l.config.AfterConnect; after != nil {
+		if err := after(ctx, conn); err != nil {
+			end(ctx, conn)
+			return nil, err
+		}
+	}
+	return conn, nil
+}
+
 // Acquire implements [migrating.Old].
 func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	if err := l.Renew(ctx, claim); !errors.Is(err, driver.ErrLost) { // it is a repeat
 		return err
 	}
-	conn, err := pgx.ConnectConfig(ctx, l.dial)
+	conn, err := l.connect(ctx)
 	if err != nil {
 		var connect *pgconn.ConnectError
 		if errors.As(err, &connect) { // without what pgx puts before the cause: user and database

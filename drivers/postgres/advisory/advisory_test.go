@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,6 +122,104 @@ func TestTheEndOfTheSessionIsALoss(t *testing.T) {
 	postgrestest.WaitFor(t, "the lock is free", func() bool { return old.try(`SELECT pg_try_advisory_lock(42)`) })
 	if err := l.Release(t.Context(), claim("job", proof)); err != nil {
 		t.Error(err)
+	}
+}
+
+// newHookedLock returns a lock of a pool whose configuration change makes.
+func newHookedLock(t *testing.T, url, key string, change func(*pgxpool.Config)) *advisory.Lock {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(config)
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	l, err := advisory.New(pool, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A pool can learn its password and server only at each connection, such as with tokens of AWS or Azure, and prepare the connection.
+func TestItConnectsAsThePoolDoes(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	old := newProgram(t, url)
+	if _, err := old.conn.Exec(t.Context(), `CREATE SCHEMA app;
+		CREATE FUNCTION app.key(name text) RETURNS bigint IMMUTABLE LANGUAGE sql AS 'SELECT 7::bigint'`); err != nil {
+		t.Fatal(err)
+	}
+	var tokens atomic.Int64
+	l := newHookedLock(t, url, "key(name)", func(config *pgxpool.Config) {
+		host, port, password := config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Password
+		config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Password, config.ConnConfig.Fallbacks = "127.0.0.1", 1, "", nil
+		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			if c.Port == port || c.Password == password {
+				t.Error("a connection began with what another was given")
+			}
+			tokens.Add(1)
+			c.Host, c.Port, c.Password = host, port, password
+			return nil
+		}
+		config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+			_, err := c.Exec(ctx, `SET search_path TO app`)
+			return err
+		}
+	})
+	other := strings.Repeat("f", 32)
+	if err := l.Acquire(t.Context(), claim("job", proof)); err != nil {
+		t.Fatal(err)
+	}
+	if old.try(`SELECT pg_try_advisory_lock(7)`) {
+		t.Error("the old program got the lock beside the migrated one")
+	}
+	if err := l.Acquire(t.Context(), claim("job", other)); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("another claim: %v", err)
+	}
+	if err := l.Release(t.Context(), claim("job", proof)); err != nil {
+		t.Error(err)
+	}
+	if tokens.Load() != 2 {
+		t.Errorf("BeforeConnect was called %d times for two connections", tokens.Load())
+	}
+}
+
+// What a pool's hooks refuse is no lock, leaves no connection, and shows no password.
+func TestHooksOfThePoolThatFail(t *testing.T) {
+	t.Parallel()
+	url := postgrestest.URL(t)
+	var password string
+	expect := func(l *advisory.Lock, want string) {
+		t.Helper()
+		err := l.Acquire(t.Context(), claim("job", proof))
+		if err == nil || !strings.Contains(err.Error(), want) || password == "" || strings.Contains(err.Error(), password) {
+			t.Errorf("got %v, want %q and no password", err, want)
+		}
+		if err := l.Renew(t.Context(), claim("job", proof)); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("a renewal: %v", err)
+		}
+	}
+	expect(newHookedLock(t, url, "42", func(config *pgxpool.Config) {
+		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			password = c.Password
+			return errors.New("no token")
+		}
+	}), "cannot connect: no token")
+	var conn *pgx.Conn
+	expect(newHookedLock(t, url, "42", func(config *pgxpool.Config) {
+		config.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+			conn = c
+			_, err := c.Exec(ctx, `SET ROLE nobody_has_it`)
+			return err
+		}
+	}), `cannot connect: ERROR: role "nobody_has_it" does not exist`)
+	if conn == nil || !conn.IsClosed() {
+		t.Error("the connection is still open")
 	}
 }
 
