@@ -307,10 +307,6 @@ func (r *runner) runOnce() (lost bool, err error) {
 		return false, err
 	}
 	defer r.release(hold.lease)
-	if err := hold.Err(); err != nil { // this process was paused just now
-		r.log.Errorf("lost %q before the command was started (%v)", hold.Name(), err)
-		return true, errLost
-	}
 	return r.runCommand(hold)
 }
 

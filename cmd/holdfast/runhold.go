@@ -87,7 +87,11 @@ func (h held) allTokens() []uint64 {
 func (r *runner) runCommand(hold held) (lost bool, err error) {
 	start := time.Now()
 	r.log.Flush() // the messages so far come before the command's output
-	command, unguarded, err := child.Start(r.executable, r.Command, r.environment(hold))
+	command, unguarded, err := child.Start(r.executable, r.Command, r.environment(hold), hold.Err)
+	if errors.Is(err, holdfast.ErrLost) { // this process was paused just now
+		r.log.Errorf("lost %q before the command was started (%v)", hold.Name(), err)
+		return true, errLost
+	}
 	if err != nil {
 		code := exitcode.NotExecutable
 		if errors.Is(err, os.ErrNotExist) { // the file, or what it names as its interpreter

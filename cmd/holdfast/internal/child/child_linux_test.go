@@ -65,7 +65,7 @@ func endedChild(t *testing.T, ownGroup bool, start func(string, []string, *os.Pr
 func TestReaperLeavesTheCommandItsStatus(t *testing.T) {
 	defer reapOrphans(nil)()
 	for range 30 {
-		c, unguarded, err := Start("/bin/sh", []string{"sh", "-c", "exit 7"}, os.Environ())
+		c, unguarded, err := Start("/bin/sh", []string{"sh", "-c", "exit 7"}, os.Environ(), mayStart)
 		if err != nil || unguarded != nil {
 			t.Fatal(err, unguarded)
 		}

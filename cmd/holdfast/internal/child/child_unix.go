@@ -36,8 +36,9 @@ type Child struct {
 
 // Start runs path in a process group of its own, so that a signal also reaches the
 // processes that the command starts. The guardian is started first. If that fails, the
-// command runs without one, and unguarded says why.
-func Start(path string, args, env []string) (c *Child, unguarded, err error) {
+// command runs without one, and unguarded says why. Just before the command is started,
+// mayStart is asked, and its error is returned.
+func Start(path string, args, env []string, mayStart func() error) (c *Child, unguarded, err error) {
 	c = &Child{stateChanged: make(chan os.Signal, 1), stopEvents: make(chan os.Signal, 8), closed: make(chan struct{}),
 		probe: func(process int) error { return syscall.Kill(process, 0) }}
 	signal.Notify(c.stopEvents, jobSignals...) // before the command starts, so that none is missed
@@ -49,9 +50,13 @@ func Start(path string, args, env []string) (c *Child, unguarded, err error) {
 		// goroutine keeps the thread for as long as the command runs.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		process, err := ownChildren.start(path, args, &os.ProcAttr{
-			Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: childAttributes(),
-		})
+		var process *os.Process
+		err := mayStart() // Promise 2: this process may have been paused until now
+		if err == nil {
+			process, err = ownChildren.start(path, args, &os.ProcAttr{
+				Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: childAttributes(),
+			})
+		}
 		if err != nil {
 			started <- err
 			return

@@ -25,16 +25,20 @@ type Child struct {
 	stopEvents   chan os.Signal // never receives anything: there is no job control
 }
 
-// Start starts the command. The job object serves as its guardian.
-func Start(path string, args, env []string) (c *Child, unguarded, err error) {
+// Start starts the command. The job object serves as its guardian. Just before the start mayStart is asked, and its error is returned.
+func Start(path string, args, env []string, mayStart func() error) (c *Child, unguarded, err error) {
 	job, err := newJob()
 	if err != nil {
 		return nil, nil, err
 	}
-	process, err := os.StartProcess(path, args, &os.ProcAttr{
-		Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-		Sys: &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP},
-	})
+	var process *os.Process
+	err = mayStart() // Promise 2: this process may have been paused until now
+	if err == nil {
+		process, err = os.StartProcess(path, args, &os.ProcAttr{
+			Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+			Sys: &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP},
+		})
+	}
 	if err == nil {
 		if err = assignToJob(job, process.Pid); err != nil {
 			_ = process.Kill() // outside the job it could outlive holdfast

@@ -42,7 +42,7 @@ func play(role, dir string) {
 	}
 	switch role {
 	case roleHoldfast:
-		if _, _, err := Start(os.Args[0], []string{os.Args[0], roleCommand, dir}, os.Environ()); err != nil {
+		if _, _, err := Start(os.Args[0], []string{os.Args[0], roleCommand, dir}, os.Environ(), mayStart); err != nil {
 			os.Exit(1)
 		}
 		marker("go", "")
@@ -65,12 +65,15 @@ func play(role, dir string) {
 	os.Exit(1)
 }
 
+// mayStart allows the start of a command.
+func mayStart() error { return nil }
+
 // startRole starts a command in a job, and lets it start another process once it is in the job. It
 // returns that process.
 func startRole(t *testing.T, role string) (c *Child, leftover windows.Handle) {
 	t.Helper()
 	dir := t.TempDir()
-	c, _, err := Start(os.Args[0], []string{os.Args[0], role, dir}, os.Environ())
+	c, _, err := Start(os.Args[0], []string{os.Args[0], role, dir}, os.Environ(), mayStart)
 	if err != nil {
 		t.Fatal(err)
 	}

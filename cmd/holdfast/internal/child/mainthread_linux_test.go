@@ -32,7 +32,8 @@ func TestProcessWithoutItsMainThreadIsAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "pid")
-	c, unguarded, err := Start("/bin/sh", []string{"sh", "-c", `"$0" & echo $! >"$1"`, self, file}, append(os.Environ(), endsMainThread+"=1"))
+	c, unguarded, err := Start("/bin/sh", []string{"sh", "-c", `"$0" & echo $! >"$1"`, self, file},
+		append(os.Environ(), endsMainThread+"=1"), mayStart)
 	if err != nil || unguarded != nil {
 		t.Fatal(err, unguarded)
 	}

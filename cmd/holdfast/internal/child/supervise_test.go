@@ -5,6 +5,7 @@ package child
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -184,10 +185,32 @@ func signalSentToWholeGroup(t *testing.T, command *Child, sig os.Signal) {
 	}
 }
 
+// The command is not started without the lock, also if a pause while its guardian started has cost it.
+func TestTheLockIsCheckedJustBeforeTheStart(t *testing.T) {
+	children := func() int {
+		ownChildren.mu.Lock()
+		defer ownChildren.mu.Unlock()
+		return len(ownChildren.pids)
+	}
+	before := children()
+	c, _, err := Start("/bin/sh", []string{"sh", "-c", "exit 7"}, os.Environ(), func() error {
+		if children() != before+1 {
+			t.Error("the lock was checked before the guardian was started")
+		}
+		return holdfast.ErrLost
+	})
+	if c != nil || !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+	if children() != before {
+		t.Error("the guardian was not dismissed, or the command was started")
+	}
+}
+
 // startCommand starts a command in a group of its own, with a guardian.
 func startCommand(t *testing.T, script string) *Child {
 	t.Helper()
-	c, unguarded, err := Start("/bin/sh", []string{"sh", "-c", script}, os.Environ())
+	c, unguarded, err := Start("/bin/sh", []string{"sh", "-c", script}, os.Environ(), mayStart)
 	if err != nil || unguarded != nil {
 		t.Fatal(err, unguarded)
 	}
