@@ -120,7 +120,6 @@ func (s *supervisor) wait() int {
 		select {
 		case <-lost:
 			lost = nil
-			s.pollCommand() // the guardian may have killed the command while holdfast was stopped
 			s.stopAfterLoss()
 		case sig := <-s.signals:
 			s.receive(sig)
@@ -198,6 +197,7 @@ func (s *supervisor) detectLateLoss() {
 // stopAfterLoss stops the command within the rest of the lease. It sends SIGTERM at once;
 // when a fifth of the remaining time is left, killIfDue sends SIGKILL.
 func (s *supervisor) stopAfterLoss() {
+	s.pollCommand() // the guardian may have killed the command while holdfast was stopped
 	if s.lost {
 		return
 	}
@@ -398,7 +398,8 @@ func (s *supervisor) orderGuardian() {
 	lostIn := s.hold.LostIn()
 	grace := s.hold.ExpiresIn() - lostIn
 	s.nextOrder = now.Add(max(lostIn/2, grace/4))
-	if s.hold.Err() != nil {
+	if s.hold.Err() != nil { // the context notices a suspend of the system only later
+		s.stopAfterLoss()
 		return
 	}
 	// Promise 2: if holdfast is stopped or stuck, the guardian kills the group before the lease expires.

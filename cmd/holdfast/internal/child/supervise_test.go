@@ -250,6 +250,13 @@ func (l *testLease) renew() {
 	l.expires = time.Now().Add(l.ttl)
 }
 
+// suspend has the lease end sooner, as if the system had been suspended: the timers do not count that time.
+func (l *testLease) suspend(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expires = l.expires.Add(-d)
+}
+
 func (l *testLease) Name() string             { return "job" }
 func (l *testLease) Context() context.Context { return l.ctx }
 func (l *testLease) LostIn() time.Duration    { return l.ExpiresIn() - l.grace }

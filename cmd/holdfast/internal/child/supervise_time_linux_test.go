@@ -144,3 +144,52 @@ func TestGroupIsKilledBeforeTheLeaseEnds(t *testing.T) {
 		}
 	}
 }
+
+// A hold knows of a loss by a suspend before its context ends: what asks it stops the command at once, and reports the loss once.
+func TestLossThatTheContextReportsLate(t *testing.T) {
+	const ttl, grace, suspended = time.Hour, 30 * time.Minute, 40 * time.Minute
+	command := startCommand(t, `trap "" TERM; while :; do sleep 0.02; done`)
+	var out bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		hold := newTestLease(ttl, grace)
+		s := superviseVirtually(t, command, hold, func(line []byte) { out.Write(line) })
+		synctest.Wait()
+		s.nextOrder() // the first
+		next := s.supervisor.nextOrder
+		hold.suspend(suspended)
+		time.Sleep(time.Until(next))
+		synctest.Wait()
+		if s.sent[syscall.SIGTERM] != next {
+			t.Errorf("SIGTERM was sent at %v, the loss was seen at %v", s.sent[syscall.SIGTERM], next)
+		}
+		if due, _, ok := s.nextOrder(); ok {
+			t.Errorf("after the loss the guardian got an order, which is due at %v", due)
+		}
+		hold.lose()
+		synctest.Wait()
+		if err := s.child.kill(); err != nil {
+			t.Fatal(err)
+		}
+		if code := s.ended(); code != exitcode.Signal+int(syscall.SIGKILL) || !s.lost {
+			t.Errorf("exit code %d, lost: %v", code, s.lost)
+		}
+	})
+	if want := `lost "job" (lease lost); the command has`; strings.Count(out.String(), want) != 1 {
+		t.Errorf("messages:\n%swant once: %s", out.String(), want)
+	}
+}
+
+// The guardian may have killed the command before the loss is noticed: then nothing is left to be stopped.
+func TestLossNoticedBeforeTheEndOfTheCommand(t *testing.T) {
+	var out bytes.Buffer
+	command := startCommand(t, "exit 0")
+	if err := unix.Waitid(unix.P_PID, command.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := supervisor{hold: newTestLease(time.Second, time.Second), child: command, log: messages.NewLog(&out, false, false)}
+	s.orderGuardian()
+	if want := `lost "job", perhaps before the command ended`; !s.commandEnded || !strings.Contains(out.String(), want) ||
+		strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("ended: %v; messages:\n%swant only: %s", s.commandEnded, out.String(), want)
+	}
+}
