@@ -237,6 +237,20 @@ func TestJobControl(t *testing.T) {
 		c.expect("released")
 		c.expectPrompt(143)
 	})
+	t.Run("Ctrl-Z stops each run of a nest", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run --ttl 60s a -- holdfast run --ttl 60s b -- sh -c 'echo i''n; exec sleep 100'\n")
+		c.expect("in\r\n")
+		for range 2 {
+			c.enter(ctrlZ)
+			c.expect("suspended together with the command; \"b\"", "suspended together with the command; \"a\"")
+			c.enter("echo $((40+2)); fg\n")
+			c.expect("42")
+		}
+		c.enter(ctrlC)
+		c.expect("released \"b\"", "released \"a\"")
+		c.expectPrompt(130)
+	})
 	t.Run("Ctrl-Z while a command has the terminal", func(t *testing.T) {
 		c := newConsole(t)
 		c.enter("holdfast run --ttl 60s lock -- sh -c 'read a; echo got $a; read b; echo and $b'\n")

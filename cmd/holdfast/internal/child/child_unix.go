@@ -29,6 +29,7 @@ type Child struct {
 	stopEvents chan os.Signal
 	guardian   *guardian // nil if none could be started
 	tty        *terminal
+	askedStop  time.Time // when the group was last sent SIGTSTP
 	closed     chan struct{}
 	reaped     atomic.Bool             // the command itself: its process ID may be a stranger's now
 	probe      func(process int) error // whether a process can be signalled

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // A group that holdfast may not signal still exists: the lock is not released while it does work.
@@ -25,6 +26,19 @@ func TestGroupExists(t *testing.T) {
 		if got := groupExists(test.answer, func() bool { return test.onlyZombies }); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
+	}
+}
+
+// A stop by another process, which will continue the command, does not suspend holdfast, also some time after Ctrl-Z, or just
+// after the window has changed.
+func TestAStopByAnotherProcessDoesNotSuspend(t *testing.T) {
+	c := startCommand(t, "exec sleep 100")
+	if c.tty == nil {
+		c.tty = &terminal{fd: -1}
+	}
+	c.askedStop = time.Now().Add(-stopWindow)
+	for _, event := range []os.Signal{syscall.SIGWINCH, stopEvent(syscall.SIGSTOP)} {
+		c.jobControl(event, func() { t.Fatal("holdfast is suspended") }, func() bool { return false })
 	}
 }
 

@@ -6,11 +6,15 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 )
+
+// stopWindow is how long a program that handles SIGTSTP may take before it stops itself by SIGSTOP, as holdfast does.
+const stopWindow = time.Second
 
 // terminal is the controlling terminal, or nil if there is none.
 //
@@ -65,6 +69,9 @@ func (c *Child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func
 	event, ok := sig.(stopEvent)
 	if !ok {
 		if sig != syscall.SIGTSTP || !withoutShell() {
+			if sig == syscall.SIGTSTP {
+				c.askedStop = time.Now()
+			}
 			_ = c.signal(sig) // the terminal's signal to holdfast is meant for the command too
 		}
 		return
@@ -73,6 +80,9 @@ func (c *Child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func
 		return // another process stopped only the command, and will continue it
 	}
 	by := syscall.Signal(event)
+	if by == syscall.SIGSTOP && time.Since(c.askedStop) < stopWindow {
+		by = syscall.SIGTSTP // such as by a holdfast that the command is
+	}
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if !wantsTerminal && by != syscall.SIGTSTP {
 		return
