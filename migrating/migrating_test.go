@@ -364,6 +364,43 @@ func TestOldNames(t *testing.T) {
 	}
 }
 
+// What the documentation of WithOldName says: names that share an old lock exclude each other, also in LockAll and with slots.
+func TestNamesThatShareAnOldLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked sync.Map
+		p := newPair(t, migrating.WithOldName(func(name string) string {
+			asked.Store(name, true)
+			if name == "holdfast.queue" {
+				return name
+			}
+			return "old"
+		}))
+		client := locktest.NewClient(t, p.locker, holdfast.WithSlots(2))
+		hold := locktest.MustLock(t, client, "job")
+		if _, err := client.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("another slot: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(hold.Context(), time.Hour)
+		defer cancel()
+		if err := client.Do(ctx, "other", func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("nested: %v", err)
+		}
+		if err := hold.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := locktest.NewClient(t, p.locker).LockAll(ctx, []string{"job", "other"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("LockAll: %v", err)
+		}
+		for _, name := range []string{"job", "job#2", "other", "holdfast.queue"} {
+			if _, is := asked.Load(name); !is {
+				t.Errorf("the function was not asked for %q", name)
+			}
+		}
+	})
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	l := memory.NewStore().Locker()
