@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -47,21 +48,19 @@ func (e *electCmd) takePart(ctx context.Context, a *app, client *holdfast.Client
 	a.reportMissingStore(ctx, client)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	campaign := make(chan error, 1)
-	if e.Observe {
-		campaign <- nil
-	} else {
+	var campaign sync.WaitGroup
+	if !e.Observe {
 		runner, err := holdfast.NewLeaderAwareRunner(client, e.Name, e.options(a)...)
 		if err != nil {
 			return err
 		}
-		go func() { campaign <- runner.Run(ctx, func(ctx context.Context) error { return e.lead(ctx, a) }) }()
+		campaign.Go(func() { // its failures are reported to the observers, and it ends with ctx
+			_ = runner.Run(ctx, func(ctx context.Context) error { return e.lead(ctx, a) })
+		})
 	}
 	err := a.watchNames(ctx, client, &changeWriter{w: a.stdout, asJSON: e.JSON}, []string{e.Name})
 	cancel()
-	if ended := <-campaign; err == nil && ctx.Err() == nil { // it ends with ctx; the lock is released then
-		err = ended
-	}
+	campaign.Wait() // the lock is released then
 	return err
 }
 
