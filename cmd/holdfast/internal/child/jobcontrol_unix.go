@@ -16,6 +16,9 @@ import (
 // stopWindow is how long a program that handles SIGTSTP may take before it stops itself by SIGSTOP, as holdfast does.
 const stopWindow = time.Second
 
+// suspendTimeout is how long a busy system may take to stop holdfast.
+const suspendTimeout = time.Second
+
 // terminal is the controlling terminal, or nil if there is none.
 //
 // The command has a process group of its own, which starts in the background. Holdfast
@@ -92,14 +95,14 @@ func (c *Child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func
 	switch {
 	case wantsTerminal && c.tty.inForeground(own): // it gets the terminal below
 	case withoutShell():
-		if !wantsTerminal {
+		if !wantsTerminal || hadTerminal { // another holdfast has stopped itself in the foreground
 			_ = c.signal(syscall.SIGCONT)
 		}
 		return
 	default:
 		c.tty.takeForeground(c.pid)
 		beforeSuspend()
-		suspend()
+		suspend(hadTerminal || wantsTerminal)
 	}
 	if !mayContinue() {
 		return
@@ -125,10 +128,20 @@ func withoutShell() bool {
 
 // suspend stops holdfast, as the shell expects of a job whose command has stopped, and
 // returns when the shell has continued it. The lock is not renewed meanwhile.
-func suspend() {
+//
+// By SIGTTIN it tells another holdfast, whose command this one is, that the terminal is for this one. The system does not stop
+// a group by it that no shell could continue. (Go cannot restore the default action of SIGTSTP.)
+func suspend(forTerminal bool) {
 	continued, stop := tty.NotifyContinued()
 	defer stop()
-	if syscall.Kill(os.Getpid(), syscall.SIGSTOP) == nil {
-		<-continued
+	sig := syscall.SIGSTOP
+	if forTerminal {
+		sig = syscall.SIGTTIN
+	}
+	if syscall.Kill(os.Getpid(), sig) == nil {
+		select {
+		case <-continued:
+		case <-time.After(suspendTimeout): // it was not stopped, or for longer than that
+		}
 	}
 }
