@@ -3,6 +3,7 @@ package cas_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,13 +144,13 @@ func TestUnorderedReaderThatIsFaster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		woken := 0
-		defer l.Wake("n", "", func(driver.Wakeup) { woken++ })()
-		seen := func() (wakes int) {
-			before := woken
+		var woken atomic.Int32
+		defer l.Wake("n", "", func(driver.Wakeup) { woken.Add(1) })()
+		seen := func() (wakes int32) {
+			before := woken.Load()
 			report <- struct{}{}
 			time.Sleep(time.Second) // longer than readPause
-			return woken - before
+			return woken.Load() - before
 		}
 		read := func(id string) {
 			reads := request("n", id, time.Hour)
