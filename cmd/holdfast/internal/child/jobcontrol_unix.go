@@ -16,8 +16,8 @@ import (
 // stopWindow is how long a program that handles SIGTSTP may take before it stops itself by SIGSTOP, as holdfast does.
 const stopWindow = time.Second
 
-// suspendTimeout is how long a busy system may take to stop holdfast.
-const suspendTimeout = time.Second
+// suspendTimeout is how long a busy system may take to stop holdfast. Meanwhile the guardian gets no orders.
+const suspendTimeout = 200 * time.Millisecond
 
 // terminal is the controlling terminal, or nil if there is none.
 //

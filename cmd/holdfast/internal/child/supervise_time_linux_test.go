@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,10 +112,19 @@ func TestOrdersFollowTheLease(t *testing.T) {
 	})
 }
 
+// startDeafCommand starts a command that ignores SIGTERM, and returns when it does.
+func startDeafCommand(t *testing.T) *Child {
+	t.Helper()
+	deaf := filepath.Join(t.TempDir(), "deaf")
+	command := startCommand(t, `trap "" TERM; : >"`+deaf+`"; while :; do sleep 0.02; done`)
+	eventually(t, "the command ignores SIGTERM", func() bool { _, err := os.Stat(deaf); return err == nil })
+	return command
+}
+
 // After a loss the group gets SIGTERM at once, and SIGKILL when a fifth of the rest of the lease is left.
 func TestGroupIsKilledBeforeTheLeaseEnds(t *testing.T) {
 	const ttl, grace = time.Minute, 10 * time.Second
-	command := startCommand(t, `trap "" TERM; while :; do sleep 0.02; done`)
+	command := startDeafCommand(t)
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		hold := newTestLease(ttl, grace)
@@ -148,7 +158,7 @@ func TestGroupIsKilledBeforeTheLeaseEnds(t *testing.T) {
 // A hold knows of a loss by a suspend before its context ends: what asks it stops the command at once, and reports the loss once.
 func TestLossThatTheContextReportsLate(t *testing.T) {
 	const ttl, grace, suspended = time.Hour, 30 * time.Minute, 40 * time.Minute
-	command := startCommand(t, `trap "" TERM; while :; do sleep 0.02; done`)
+	command := startDeafCommand(t)
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		hold := newTestLease(ttl, grace)
