@@ -140,6 +140,10 @@ func TestDataWrittenBeforeALoss(t *testing.T) {
 		if err == nil || errors.Is(err, driver.ErrLost) == written {
 			t.Errorf("written: %t, and WriteData returned %v", written, err)
 		}
+		w.next(reqRead, lost)
+		if err := l.WriteData(bounded(t), lease, []byte("y"), grantRevision(lease)); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("lost before the call, whose read is repeated: %v", err)
+		}
 	}
 }
 

@@ -62,6 +62,9 @@ func (l *Locker) writeData(ctx context.Context, b lockBlob, data []byte, at driv
 	mark := rand.Text()
 	for round := range maxRounds {
 		now, err := l.readProperties(ctx, b)
+		if round == 0 {
+			forgetDoubt(ctx) // that of the read: nothing was written so far
+		}
 		if err != nil {
 			return err
 		}
@@ -81,9 +84,6 @@ func (l *Locker) writeData(ctx context.Context, b lockBlob, data []byte, at driv
 			return errChanging // this call's request may have been applied, and another's after it
 		default:
 			return driver.ErrConflict
-		}
-		if round == 0 {
-			forgetDoubt(ctx) // that of the read
 		}
 		// Promise 5: the request has the ETag of the compared revision, so a late one is refused.
 		err = l.writeRecord(ctx, b, now.etag, next, data)

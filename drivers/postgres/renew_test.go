@@ -55,7 +55,8 @@ func TestRevisionOfAForgottenGrant(t *testing.T) {
 	}
 	token, seen := grant("a")
 	run(t, c, `SELECT pg_sleep(0.002)`) // the next one comes in a later millisecond
-	run(t, c, `UPDATE holdfast_locks AS l SET token = r.token, holder = r.holder, expires = r.expires, renewals = r.renewals FROM replica AS r`)
+	run(t, c, `UPDATE holdfast_locks AS l SET token = r.token, holder = r.holder, expires = r.expires, renewals = r.renewals
+		FROM replica AS r`)
 	if again, now := grant("b"); again != token || now == seen {
 		t.Errorf("tokens %d and %d; the revisions are the same: %v", token, again, now == seen)
 	}

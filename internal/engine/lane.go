@@ -9,7 +9,7 @@ import (
 
 // lane is what the callers that ask for locks in one mode have in common in the backend's queues. Readers and writers of a process are
 // two waiters: a grant ends the position of its waiter, so readers that follow one another would keep a writer of their process
-// out for ever.
+// out forever.
 type lane struct {
 	waiter    driver.WaiterID
 	positions positions
