@@ -124,6 +124,87 @@ func TestHintsAreLeftAfterAFailOver(t *testing.T) {
 	awaitHold(t, got, "by the hint")
 }
 
+// While the primary changes no hint of the last command of a call can be left. It is left on the next primary.
+func TestHintsAtTheEndOfACallAreLeftAfterAFailOver(t *testing.T) {
+	t.Parallel()
+	v := newVictimServer(t)
+	var first time.Time // when the first hint of a call was sent
+	v.open(t, &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		switch {
+		case e.CommandName != "insert":
+		case first.IsZero():
+			first = time.Now()
+		case time.Since(first) > hintTimeout:
+			v.spare(t)
+		}
+	}})
+	waiting := newTestLocker(t, v.base)
+	for what, call := range map[string]struct {
+		request func(name, id string) driver.Request // of the holders
+		behind  bool                                 // a reader waits behind a writer, instead of a writer
+		do      func(ctx context.Context, leases []driver.Lease, names []string) error
+	}{
+		"release of two writers": {request: longRequest, do: v.releaseAll},
+		"release of two readers": {request: sharedRequest, do: v.releaseAll},
+		"break": {request: longRequest, do: func(ctx context.Context, _ []driver.Lease, names []string) error {
+			return v.BreakNow(ctx, names[0], driver.BreakAnybody())
+		}},
+		"break of a reader": {request: sharedRequest, do: func(ctx context.Context, _ []driver.Lease, names []string) error {
+			return v.BreakNow(ctx, names[0], driver.BreakAnybody())
+		}},
+		"a writer leaves": {request: sharedRequest, behind: true, do: func(ctx context.Context, _ []driver.Lease, names []string) error {
+			return v.Leave(ctx, me, names[:1])
+		}},
+		"a writer leaves two queues": {request: sharedRequest, behind: true,
+			do: func(ctx context.Context, _ []driver.Lease, names []string) error { return v.Leave(ctx, me, names) }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			names := []string{what, what + ", another"}
+			var leases []driver.Lease
+			for _, name := range names {
+				leases = append(leases, acquire(t, v.Locker, call.request(name, "holder of "+name)))
+			}
+			waiter := request(names[0], "waiter")
+			if call.behind {
+				waiter = sharedRequest(names[0], "waiter")
+				for _, name := range names {
+					writer := request(name, "writer of "+name)
+					writer.QueueFor = time.Minute
+					wantHeld(t, v.Locker, writer)
+				}
+			}
+			woken := make(chan struct{}, 1)
+			defer waiting.Wake(names[0], me, func(w driver.Wakeup) {
+				if w.Kind == (driver.Wakeup{}).Kind {
+					select {
+					case woken <- struct{}{}:
+					default:
+					}
+				}
+			})()
+			waiter.QueueFor = time.Minute
+			wantHeld(t, waiting, waiter)
+			awaitFollowed(t, waiting, names[0])
+			first = time.Time{}
+			v.fail(t, "alwaysOn", list{"insert"}, field("errorCode", codeInterruptedByStateChange),
+				field("errorLabels", list{"RetryableWriteError"}))
+			defer v.spare(t)
+			if err := call.do(bounded(t), leases, names); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-woken:
+			case <-time.After(waitLimit):
+				t.Error("nobody was woken")
+			}
+		})
+	}
+}
+
+func (v *victim) releaseAll(ctx context.Context, leases []driver.Lease, _ []string) error {
+	return errors.Join(v.ReleaseBatch(ctx, leases)...)
+}
+
 // elect makes one of the members the primary, without the wait for the election timeout.
 func elect(t *testing.T, rs *mongotest.ReplicaSet, members []int) {
 	t.Helper()
