@@ -1,181 +1,14 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 )
-
-// console is an interactive shell on a terminal of its own.
-type console struct {
-	t   *testing.T
-	pty *os.File
-	env []string
-
-	mu   sync.Mutex
-	seen bytes.Buffer
-	read int       // how much expect has consumed
-	copy io.Writer // gets what is seen too, or nil
-}
-
-func newConsole(t *testing.T) *console {
-	t.Helper()
-	return openConsole(t, "sh", "-i")
-}
-
-// openConsole opens a terminal for a command.
-func openConsole(t *testing.T, command string, args ...string) *console {
-	t.Helper()
-	return startConsole(t, func(*console, *exec.Cmd) {}, command, args...)
-}
-
-// startConsole opens a terminal for a command. It calls prepare before the command starts.
-func startConsole(t *testing.T, prepare func(*console, *exec.Cmd), command string, args ...string) *console {
-	t.Helper()
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pty := os.NewFile(uintptr(fd), "/dev/ptmx")
-	t.Cleanup(func() { _ = pty.Close() })
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tty.Close() }()
-
-	shell := exec.Command(command, args...)
-	shell.Env = append(os.Environ(), "HOLDFAST_BACKEND=file:"+t.TempDir(), "GORACE="+raceLog(t), "PS1=$ ", "ENV=")
-	shell.Stdin, shell.Stdout, shell.Stderr = tty, tty, tty
-	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	c := &console{t: t, pty: pty}
-	prepare(c, shell)
-	c.env = shell.Env
-	if err := shell.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var reader sync.WaitGroup
-	reader.Go(c.readTerminal)
-	t.Cleanup(func() {
-		_ = shell.Process.Kill() // the terminal hangs up, which ends the processes on it
-		_ = shell.Wait()
-		_ = pty.Close()
-		reader.Wait()
-		if t.Failed() {
-			t.Logf("the terminal showed:\n%s", c.seen.String())
-		}
-	})
-	return c
-}
-
-// raceLog has the race detector of the programs on a terminal write to files, and reports at the end of
-// the test what is there. A race of bubbletea is left out: at a panic it closes the reader of the
-// terminal without waiting for it, and otherwise after half a second.
-func raceLog(t *testing.T) (options string) {
-	t.Helper()
-	dir := t.TempDir()
-	t.Cleanup(func() {
-		logs, _ := filepath.Glob(filepath.Join(dir, "race.*"))
-		for _, log := range logs {
-			text, err := os.ReadFile(log)
-			if err != nil {
-				t.Error(err)
-			}
-			for race := range strings.SplitSeq(string(text), "==================\n") {
-				if strings.Contains(race, "DATA RACE") && !strings.Contains(race, "cancelreader.(*epollCancelReader).Close") {
-					t.Errorf("%s: %s", log, race)
-				}
-			}
-		}
-	})
-	return gorace + " exitcode=0 log_path=" + filepath.Join(dir, "race")
-}
-
-func (c *console) readTerminal() {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := c.pty.Read(buffer)
-		c.mu.Lock()
-		c.seen.Write(buffer[:n])
-		if c.copy != nil {
-			_, _ = c.copy.Write(buffer[:n])
-		}
-		c.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (c *console) enter(keys string) {
-	c.t.Helper()
-	if _, err := c.pty.WriteString(keys); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// expect waits until the terminal shows all texts, in any order, after those that were expected before.
-// The terminal also shows what was typed, so no text must occur there.
-func (c *console) expect(texts ...string) {
-	c.t.Helper()
-	missing := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if missing = c.advance(texts); missing == "" {
-			return
-		}
-	}
-	c.t.Fatalf("the terminal never showed %q", missing)
-}
-
-// advance returns a text that the terminal does not show yet, or goes on to what follows all of them.
-func (c *console) advance(texts []string) (missing string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	rest, end := c.seen.String()[c.read:], 0
-	for _, text := range texts {
-		at := strings.Index(rest, text)
-		if at < 0 {
-			return text
-		}
-		end = max(end, at+len(text))
-	}
-	c.read += end
-	return ""
-}
-
-func (c *console) showed(text string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return strings.Contains(c.seen.String(), text)
-}
-
-// expectPrompt checks that the shell has the terminal again, and the exit code of its last command.
-func (c *console) expectPrompt(code int) {
-	c.t.Helper()
-	c.enter("echo code=$?.\n")
-	c.expect(fmt.Sprintf("code=%d.", code))
-}
-
-const ctrlC, ctrlZ = "\x03", "\x1a"
 
 func TestJobControl(t *testing.T) {
 	t.Run("a command reads the terminal", func(t *testing.T) {
@@ -236,6 +69,41 @@ func TestJobControl(t *testing.T) {
 		c.expect("42")
 		c.expect("released")
 		c.expectPrompt(143)
+	})
+	t.Run("Ctrl-Z for a command that stops itself by SIGSTOP", func(t *testing.T) {
+		c := newConsole(t)
+		fifo := t.TempDir() + "/fifo"
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.enter("holdfast run --ttl 60s lock -- sh -c 'trap \"kill -STOP $$\" TSTP; echo i''n; " +
+			"while :; do read line <" + fifo + "; done'\n")
+		c.expect("in\r\n")
+		c.enter(ctrlZ)
+		c.expect("suspended together with the command")
+		c.enter("echo $((40+2)); kill -TERM %1; fg\n")
+		c.expect("42")
+		c.expect("released")
+		c.expectPrompt(143)
+	})
+	t.Run("a command reads the terminal just after fg", func(t *testing.T) {
+		c := newConsole(t)
+		fifo := t.TempDir() + "/fifo"
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.enter("holdfast run --ttl 60s lock -- sh -c 'echo i''n; read line <" + fifo + "; read line; echo got $line'\n")
+		c.expect("in\r\n")
+		c.enter(ctrlZ)
+		c.expect("suspended together with the command")
+		c.enter("echo $((40+2)); fg\n")
+		c.expect("42")
+		if err := os.WriteFile(fifo, []byte("line\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.enter("hello\n")
+		c.expect("got hello", "released")
+		c.expectPrompt(0)
 	})
 	t.Run("Ctrl-Z stops each run of a nest", func(t *testing.T) {
 		c := newConsole(t)
@@ -360,6 +228,55 @@ func TestJobControl(t *testing.T) {
 		c.enter("world\n")
 		c.expect("and world")
 		c.expect("released \"a\"")
+	})
+	t.Run("a nest through a script reads the terminal", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run --ttl 60s a -- sh -c 'holdfast run --ttl 60s b -- " +
+			"sh -c \"read line; echo got \\$line; read line; echo and \\$line\"; echo ov''er'\n")
+		c.expect(`acquired "b"`)
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.enter(ctrlZ)
+		c.expect("suspended together with the command; \"a\"")
+		c.enter("echo $((40+2)); fg\n")
+		c.expect("42")
+		c.enter("world\n")
+		c.expect("and world", "over")
+		c.expectPrompt(0)
+	})
+	t.Run("Ctrl-Z in a script stops the script, too", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("sh -c 'holdfast run --ttl 60s lock -- sh -c \"read a; echo got \\$a; read b; echo and \\$b\"; echo ov''er'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.enter(ctrlZ)
+		c.expect("suspended together with the command")
+		c.enter("echo $((40+2)); fg\n")
+		c.expect("42")
+		c.enter("world\n")
+		c.expect("and world", "over")
+		c.expectPrompt(0)
+	})
+	t.Run("a SIGTSTP to holdfast alone stops no script", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("sh -c 'holdfast run --ttl 60s lock -- sh -c \"echo i\"\"n; exec sleep 100\" & read line; kill -TSTP $!; " +
+			"until grep -q \"^State:.T\" /proc/$!/status; do sleep 0.1; done; echo goes o\"\"n; kill -CONT $!; kill $!; wait'\n")
+		c.expect("in\r\n")
+		c.enter("\n")
+		c.expect("goes on", "released")
+		c.expectPrompt(0)
+	})
+	t.Run("Ctrl-Z in a script that no shell continues, before the command has the terminal", func(t *testing.T) {
+		fifo := t.TempDir() + "/fifo"
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := openConsole(t, "sh", "-c", "holdfast run lock -- sh -c 'trap \"echo w\"\"oke; exit\" CONT; echo in; while :; do read line <"+
+			fifo+"; done'; echo over")
+		c.expect("in\r\n")
+		c.enter(ctrlZ)
+		c.expect("woke", "released", "over")
 	})
 	t.Run("a pipeline keeps its terminal", func(t *testing.T) {
 		c := newConsole(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 )
 
-// stopWindow is how long a program that handles SIGTSTP may take before it stops itself by SIGSTOP, as holdfast does.
+// stopWindow is how long a program that handles SIGTSTP may take before it stops itself by another signal, as holdfast does.
 const stopWindow = time.Second
 
 // suspendTimeout is how long a busy system may take to stop holdfast. Meanwhile the guardian gets no orders.
@@ -83,9 +83,10 @@ func (c *Child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func
 		return // another process stopped only the command, and will continue it
 	}
 	by := syscall.Signal(event)
-	if by == syscall.SIGSTOP && time.Since(c.askedStop) < stopWindow {
+	if (by == syscall.SIGSTOP || by == syscall.SIGTTIN) && time.Since(c.askedStop) < stopWindow {
 		by = syscall.SIGTSTP // such as by a holdfast that the command is
 	}
+	c.askedStop = time.Time{}
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if !wantsTerminal && by != syscall.SIGTSTP {
 		return
@@ -129,16 +130,19 @@ func withoutShell() bool {
 // suspend stops holdfast, as the shell expects of a job whose command has stopped, and
 // returns when the shell has continued it. The lock is not renewed meanwhile.
 //
-// By SIGTTIN it tells another holdfast, whose command this one is, that the terminal is for this one. The system does not stop
-// a group by it that no shell could continue. (Go cannot restore the default action of SIGTSTP.)
+// If it is for the command's terminal, all of holdfast's group is stopped, as the system itself does: a script that runs holdfast is
+// part of the job, and another holdfast, whose command the script is, learns that the terminal is for this one. After Ctrl-Z in
+// holdfast's own group the others have got that signal.
+//
+// The system does not stop a group by SIGTTIN that no shell could continue. (Go cannot restore the default action of SIGTSTP.)
 func suspend(forTerminal bool) {
 	continued, stop := tty.NotifyContinued()
 	defer stop()
-	sig := syscall.SIGSTOP
+	processes := os.Getpid()
 	if forTerminal {
-		sig = syscall.SIGTTIN
+		processes = 0 // the group
 	}
-	if syscall.Kill(os.Getpid(), sig) == nil {
+	if syscall.Kill(processes, syscall.SIGTTIN) == nil {
 		select {
 		case <-continued:
 		case <-time.After(suspendTimeout): // it was not stopped, or for longer than that
