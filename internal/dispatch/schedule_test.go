@@ -39,26 +39,8 @@ func TestCallReturnsAsPatienceEnds(t *testing.T) {
 func TestRetriesHaveTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, now := newSchedule(4)
-		var over atomic.Bool
-		var fresh, hung atomic.Int64
-		for range 50 {
-			e := &entry{}
-			e.do = func() {
-				time.Sleep(10 * time.Millisecond)
-				if fresh.Add(1); !over.Load() {
-					s.Set(e, now(), false)
-				}
-			}
-			s.Set(e, 0, false)
-		}
-		retry := make(chan struct{})
-		s.Set(&entry{do: func() { close(retry) }}, now(), true)
-		time.Sleep(time.Second)
-		select {
-		case <-retry:
-		default:
-			t.Error("a retry waited forever")
-		}
+		var hung atomic.Int64
+		fresh, end := retryInAFlow(t, s, now, 50)
 		for range 10 {
 			s.Set(&entry{do: func() { time.Sleep(time.Hour); hung.Add(1) }}, now(), true)
 		}
@@ -67,7 +49,7 @@ func TestRetriesHaveTheirTurn(t *testing.T) {
 		if n := fresh.Load() - before; n < 3*50*100*9/10 { // three of four calls at once
 			t.Errorf("%d calls in 50 s beside retries that hang", n)
 		}
-		over.Store(true)
+		end()
 		time.Sleep(2 * time.Hour)
 		if hung.Load() != 10 {
 			t.Errorf("%d of 10 retries were made", hung.Load())
@@ -75,31 +57,40 @@ func TestRetriesHaveTheirTurn(t *testing.T) {
 	})
 }
 
+// retryInAFlow has entries make first attempts of 10 ms, each as soon as its last one is over, until end is called, and counts them. A
+// retry has its turn among them.
+func retryInAFlow(t *testing.T, s *Schedule[*entry], now func() time.Duration, entries int) (calls *atomic.Int64, end func()) {
+	t.Helper()
+	var over atomic.Bool
+	calls = &atomic.Int64{}
+	for range entries {
+		e := &entry{}
+		e.do = func() {
+			time.Sleep(10 * time.Millisecond)
+			if calls.Add(1); !over.Load() {
+				s.Set(e, now(), false)
+			}
+		}
+		s.Set(e, 0, false)
+	}
+	retry := make(chan struct{})
+	s.Set(&entry{do: func() { close(retry) }}, now(), true)
+	time.Sleep(time.Second)
+	select {
+	case <-retry:
+	default:
+		t.Error("a retry waited forever")
+	}
+	return calls, func() { over.Store(true) }
+}
+
 // Under a limit of 1, too, a steady flow of first attempts does not keep a retry waiting, and retries that were due before them
 // use every other call at most.
 func TestRetriesHaveTheirTurnUnderALimitOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, now := newSchedule(1)
-		var over atomic.Bool
-		for range 5 {
-			e := &entry{}
-			e.do = func() {
-				time.Sleep(10 * time.Millisecond)
-				if !over.Load() {
-					s.Set(e, now(), false)
-				}
-			}
-			s.Set(e, 0, false)
-		}
-		retry := make(chan struct{})
-		s.Set(&entry{do: func() { close(retry) }}, now(), true)
-		time.Sleep(time.Second)
-		select {
-		case <-retry:
-		default:
-			t.Error("a retry waited forever")
-		}
-		over.Store(true)
+		_, end := retryInAFlow(t, s, now, 5)
+		end()
 		time.Sleep(time.Second)
 		s.Set(&entry{do: func() { time.Sleep(time.Second) }}, now(), false)
 		called := make(chan string, 6)
