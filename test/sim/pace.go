@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -36,12 +37,27 @@ func (p *process) count(op, name string, id driver.LeaseID) {
 }
 
 // noteAnswer counts failed requests for a lock. Each caller leaves the backend alone for at least
-// three quarters of a hundredth of its TTL, and longer after each further failure. mu is held.
+// three quarters of a hundredth of its TTL, and longer after each further failure. A caller that is told of the failure may be
+// followed by another at once. mu is held.
 func (p *process) noteAnswer(op, name string, err error) {
 	if (op == "acquire" || op == "hand over") && (!driver.OutcomeKnown(err) || driver.Lasting(err)) {
 		const second, callers = int(time.Second / time.Millisecond), 12
-		p.limit(rateKey{op: "failed acquire", name: name}, second/(int(p.plan.TTL/time.Millisecond)/100*3/4)+callers)
+		most := second/(int(p.plan.TTL/time.Millisecond)/100*3/4) + callers + p.callersSince(name, p.w.now().Truncate(time.Second))
+		p.limit(rateKey{op: "failed acquire", name: name}, most)
 	}
+}
+
+// callersSince counts the callers that have begun to wait for a lock since then. mu is held.
+func (p *process) callersSince(name string, began time.Duration) (n int) {
+	for _, a := range slices.Backward(p.w.asks[name]) {
+		if a.from < began {
+			break
+		}
+		if a.p == p {
+			n++
+		}
+	}
+	return n
 }
 
 // limit counts one more in this second. mu is held.
