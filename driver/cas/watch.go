@@ -266,13 +266,14 @@ func (l *Locker) changed(ctx context.Context, name string, w *waiting, v Value) 
 		woken = rec.Woken(lockstate.Moment{Elapsed: rec.Used})
 	}
 	lost, joins := l.notePositions(w, rec)
+	free := !rec.Held(lockstate.Moment{Elapsed: rec.Used}) // readers whose leases have expired may still be there
 	for _, one := range l.watchesOf(w) {
 		// A waiter that was passed over is woken, so that it gets a new position: a later change may have hidden the
 		// one that was meant to wake it.
 		if one.waiter != "" && lost[one.waiter] {
 			one.report(driver.Wakeup{Kind: driver.WakingBegan})
 		}
-		isWoken := one.waiter == "" && (rec.Holder == "" || joins) ||
+		isWoken := one.waiter == "" && (free || joins) ||
 			slices.ContainsFunc(woken, func(w lockstate.Waiter) bool { return w.ID == string(one.waiter) })
 		if isWoken { // an expiry needs to wake nobody
 			one.report(driver.Wakeup{After: rec.turn(one.waiter)})

@@ -152,25 +152,34 @@ func TestUnorderedReaderThatIsFaster(t *testing.T) {
 			time.Sleep(time.Second) // longer than readPause
 			return woken.Load() - before
 		}
-		read := func(id string) {
-			reads := request("n", id, time.Hour)
+		read := func(id string, ttl time.Duration) driver.Lease {
+			reads := request("n", id, ttl)
 			reads.Mode = driver.Shared
-			if _, err := other.TryAcquire(ctx, reads); err != nil {
+			lease, err := other.TryAcquire(ctx, reads)
+			if err != nil {
 				t.Fatal(err)
 			}
+			return lease
 		}
 		synctest.Wait()
 		seen() // the writer
 		if err := other.Release(ctx, writer); err != nil {
 			t.Fatal(err)
 		}
-		read("faster")
+		faster := read("faster", time.Hour)
 		if n := seen(); n != 1 {
 			t.Errorf("woken %d times when a reader was faster, want 1: others may join it", n)
 		}
-		read("next")
+		read("dead", 10*time.Second)
 		if n := seen(); n != 0 {
 			t.Errorf("woken %d times when another reader had joined, want 0", n)
+		}
+		time.Sleep(time.Minute)
+		if err := other.Release(ctx, faster); err != nil {
+			t.Fatal(err)
+		}
+		if n := seen(); n != 1 {
+			t.Errorf("woken %d times when the last reader that lived had left, want 1", n)
 		}
 	})
 }

@@ -151,7 +151,7 @@ func (l *Locker) loadStem(ctx context.Context, base string) (record, error) {
 		return record{}, err
 	}
 	if stem(rec.Name) != base {
-		return record{}, fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name)
+		return record{}, driver.Damaged(fmt.Errorf("the record %s is that of lock %q: was it copied?", path, rec.Name))
 	}
 	return l.checkOrigin(path, rec)
 }

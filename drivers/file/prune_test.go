@@ -122,6 +122,9 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 			if name == "n" {
 				last = lease.Token
 			}
+			if r, err := l.Inspect(t.Context(), "m"); err != nil || len(r.History) > 0 {
+				t.Errorf("round %d: the history of a lock's first holder is %+v, error %v; want none", round, r.History, err)
+			}
 			if err := l.Release(t.Context(), lease); err != nil {
 				t.Fatal(err)
 			}

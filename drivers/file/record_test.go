@@ -116,8 +116,8 @@ func TestDamagedRecord(t *testing.T) {
 			calls = map[string]error{"TryAcquire": calls["TryAcquire"]}
 		}
 		for call, err := range calls {
-			if err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("%s: %s: error %v, want one that names %s", what, call, err, path)
+			if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %s: error %v, want ErrDamaged with %s", what, call, err, path)
 			}
 			if errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrInvalid) {
 				t.Errorf("%s: %s: error %v passes for a known outcome", what, call, err)

@@ -74,7 +74,8 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		}
 	}()
 	rec, err = l.load(ctx, base+".json", name)
-	if errors.Is(err, fs.ErrNotExist) {
+	missing = errors.Is(err, fs.ErrNotExist)
+	if missing {
 		// Promise 3: without a record, the next token is above all removed ones.
 		rec.Token, err = l.prunedToken(ctx)
 	}
@@ -98,11 +99,14 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		rec.Retention = l.settings.retention
 	}
 	rec.Used = now.Elapsed
+	if missing {
+		rec.History = nil // the token is that of a removed record, perhaps of another lock
+	}
 	rec.KeepTenures(l.settings.history)
 	if err := l.store(ctx, base, name, rec, granted || string(rec.Data) != string(before.Data)); err != nil {
 		return err
 	}
-	freed = before.Holder != "" && rec.Holder == ""
+	freed = before.Holder != "" && !rec.Held(now) // readers whose leases have expired may still be there
 	if granted {
 		l.pruneSoon()
 	}

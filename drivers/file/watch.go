@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -153,11 +154,14 @@ func (w *watcher) fileChanged(file string, freed bool, shared map[string]bool) {
 // text in a record has a line break or a quotation mark as it is.
 const headSize = 16 << 10
 
-var holderLine = []byte("\n  \"holder\": \"")
+var (
+	holderLine  = []byte("\n  \"holder\": \"")
+	expiresLine = []byte("\n  \"expiresNanoseconds\": ")
+)
 
 // holder returns what the beginning of a record names as the holder of its lock, or "" if a request is worth
-// sending: the lock is free, or the file is no record, and the request returns the error to its caller. This costs a
-// fraction of decoding the record, whose data may be large. A lease that has expired needs no wake-up.
+// sending: the lock is free, also if readers whose leases have expired are still named, or the file is no record, and the request
+// returns the error to its caller. This costs a fraction of decoding the record, whose data may be large.
 func (w *watcher) holder(base string) string {
 	f, err := w.locker.disk.open(w.locker.calls.Context(), filepath.Join(w.locker.dir, base+".json"), os.O_RDONLY)
 	if err != nil {
@@ -170,6 +174,12 @@ func (w *watcher) holder(base string) string {
 	}
 	_, holder, _ := bytes.Cut(w.head[:n], holderLine)
 	holder, _, _ = bytes.Cut(holder, []byte(`"`))
+	_, expires, _ := bytes.Cut(w.head[:n], expiresLine)
+	expires, _, _ = bytes.Cut(expires, []byte(","))
+	end, err := strconv.ParseInt(string(expires), 10, 64)
+	if now, failed := w.locker.now(); err == nil && failed == nil && int64(now.Elapsed) >= end {
+		return ""
+	}
 	return string(holder)
 }
 

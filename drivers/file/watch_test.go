@@ -107,6 +107,23 @@ func (o *openedWatches) last() (w *folderWatch, missed func()) {
 	return o.all[len(o.all)-1], o.missed
 }
 
+// awaitServed returns when a Locker has served all changes of its folder so far: the wake-up for a later change of a name of its own
+// comes after theirs.
+func awaitServed(t *testing.T, l *Locker, name string) {
+	t.Helper()
+	path := filepath.Join(l.dir, name+".json")
+	if err := os.WriteFile(path, []byte("no record"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	later, _, stop := watchName(l, name)
+	defer stop()
+	awaitWake(t, later, "the watch is in effect")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	awaitWake(t, later, "a later change of another name")
+}
+
 // A waiter is woken by a release, a break, a removal and the first of the readers, whom others may join, and not by renewals, written
 // data, grants, or what happens to other locks.
 func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
@@ -129,23 +146,11 @@ func testWatchWakes(t *testing.T, open openFunc, anyChange bool) {
 	woken, calls, stop := watchName(l, lease.Name)
 	defer stop()
 	awaitWake(t, woken, "the watch is in effect")
-	// served returns when all changes so far have been served: the wake-up for a later change of a
-	// name of its own comes after theirs.
 	names := 0
 	served := func() {
 		t.Helper()
 		names++
-		name := fmt.Sprint("later-", names)
-		if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte("no record"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		later, _, stop := watchName(l, name)
-		defer stop()
-		awaitWake(t, later, "the watch is in effect")
-		if err := os.Remove(filepath.Join(dir, name+".json")); err != nil {
-			t.Fatal(err)
-		}
-		awaitWake(t, later, "a later change of another name")
+		awaitServed(t, l, fmt.Sprint("later-", names))
 	}
 	reads := func(id string) driver.Request {
 		req := request(id)
