@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"testing"
 
@@ -65,7 +64,8 @@ func TestJobControl(t *testing.T) {
 		c.expect("in\r\n")
 		c.enter(ctrlZ)
 		c.expect("suspended together with the command")
-		c.enter("echo $((40+2)); kill -TERM %1; fg\n")
+		c.enter("jobs; echo $((40+2)); kill -TERM %1; fg\n")
+		c.expect("Stopped (signal)") // sudo and some shells continue a job at once that was stopped because it wants the terminal
 		c.expect("42")
 		c.expect("released")
 		c.expectPrompt(143)
@@ -86,23 +86,16 @@ func TestJobControl(t *testing.T) {
 		c.expect("released")
 		c.expectPrompt(143)
 	})
-	t.Run("a command reads the terminal just after fg", func(t *testing.T) {
+	t.Run("a command that has the terminal stops itself by SIGSTOP", func(t *testing.T) {
 		c := newConsole(t)
-		fifo := t.TempDir() + "/fifo"
-		if err := unix.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c.enter("holdfast run --ttl 60s lock -- sh -c 'echo i''n; read line <" + fifo + "; read line; echo got $line'\n")
-		c.expect("in\r\n")
-		c.enter(ctrlZ)
+		c.enter("holdfast run --ttl 60s lock -- sh -c 'read line; echo got $line; kill -STOP $$; echo goes o''n'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
 		c.expect("suspended together with the command")
 		c.enter("echo $((40+2)); fg\n")
 		c.expect("42")
-		if err := os.WriteFile(fifo, []byte("line\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c.enter("hello\n")
-		c.expect("got hello", "released")
+		c.expect("goes on", "released")
 		c.expectPrompt(0)
 	})
 	t.Run("Ctrl-Z stops each run of a nest", func(t *testing.T) {
@@ -132,6 +125,21 @@ func TestJobControl(t *testing.T) {
 		c.enter("world\n")
 		c.expect("and world")
 		c.expectPrompt(0)
+	})
+	t.Run("bg, and another stop, after Ctrl-Z while a command has the terminal", func(t *testing.T) {
+		c := newConsole(t)
+		c.enter("holdfast run --ttl 60s lock -- sh -c 'read line; echo got $line; exec sleep 100'\n")
+		c.expect("acquired")
+		c.enter("hello\n")
+		c.expect("got hello")
+		c.enter(ctrlZ)
+		c.expect("suspended together with the command")
+		c.enter("bg; echo $((40+2)); kill -TSTP %1\n")
+		c.expect("42")
+		c.expect("suspended together with the command")
+		c.enter("kill -TERM %1; fg\n")
+		c.expect("released")
+		c.expectPrompt(143)
 	})
 	t.Run("stopped for longer than the TTL", func(t *testing.T) {
 		c := newConsole(t)

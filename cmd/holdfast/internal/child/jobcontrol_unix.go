@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 )
 
-// stopWindow is how long a program that handles SIGTSTP may take before it stops itself by another signal, as holdfast does.
+// stopWindow is how long a program that handles SIGTSTP may take before it stops itself by SIGSTOP, as holdfast does.
 const stopWindow = time.Second
 
 // suspendTimeout is how long a busy system may take to stop holdfast. Meanwhile the guardian gets no orders.
@@ -83,16 +83,15 @@ func (c *Child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func
 		return // another process stopped only the command, and will continue it
 	}
 	by := syscall.Signal(event)
-	if (by == syscall.SIGSTOP || by == syscall.SIGTTIN) && time.Since(c.askedStop) < stopWindow {
+	hadTerminal := c.tty.inForeground(c.pid)
+	if by == syscall.SIGSTOP && (hadTerminal || time.Since(c.askedStop) < stopWindow) {
 		by = syscall.SIGTSTP // such as by a holdfast that the command is
 	}
-	c.askedStop = time.Time{}
 	wantsTerminal := by == syscall.SIGTTIN || by == syscall.SIGTTOU
 	if !wantsTerminal && by != syscall.SIGTSTP {
 		return
 	}
 	own := unix.Getpgrp()
-	hadTerminal := c.tty.inForeground(c.pid)
 	switch {
 	case wantsTerminal && c.tty.inForeground(own): // it gets the terminal below
 	case withoutShell():
@@ -103,7 +102,7 @@ func (c *Child) jobControl(sig os.Signal, beforeSuspend func(), mayContinue func
 	default:
 		c.tty.takeForeground(c.pid)
 		beforeSuspend()
-		suspend(hadTerminal || wantsTerminal)
+		c.suspend(wantsTerminal, hadTerminal)
 	}
 	if !mayContinue() {
 		return
@@ -130,22 +129,34 @@ func withoutShell() bool {
 // suspend stops holdfast, as the shell expects of a job whose command has stopped, and
 // returns when the shell has continued it. The lock is not renewed meanwhile.
 //
-// If it is for the command's terminal, all of holdfast's group is stopped, as the system itself does: a script that runs holdfast is
-// part of the job, and another holdfast, whose command the script is, learns that the terminal is for this one. After Ctrl-Z in
-// holdfast's own group the others have got that signal.
-//
-// The system does not stop a group by SIGTTIN that no shell could continue. (Go cannot restore the default action of SIGTSTP.)
-func suspend(forTerminal bool) {
+// The others of holdfast's group are part of the job, such as a script that runs holdfast. If the command wants the terminal, they are
+// stopped as by the system. After Ctrl-Z while the command had it, only the command's group has got the keyboard's signal.
+func (c *Child) suspend(wantsTerminal, hadTerminal bool) {
 	continued, stop := tty.NotifyContinued()
 	defer stop()
-	processes := os.Getpid()
-	if forTerminal {
+	processes, sig := os.Getpid(), syscall.SIGTTIN // which the system does not send to a group that no shell could continue
+	if wantsTerminal {
 		processes = 0 // the group
+	} else {
+		if hadTerminal {
+			signal.Ignore(syscall.SIGTSTP)
+			_ = syscall.Kill(0, syscall.SIGTSTP)
+			signal.Notify(c.stopEvents, syscall.SIGTSTP)
+		}
+		if parentIsShell() {
+			sig = syscall.SIGSTOP // after SIGTTIN it would only get the terminal (Go cannot restore the default action of SIGTSTP)
+		}
 	}
-	if syscall.Kill(processes, syscall.SIGTTIN) == nil {
+	if syscall.Kill(processes, sig) == nil {
 		select {
 		case <-continued:
 		case <-time.After(suspendTimeout): // it was not stopped, or for longer than that
 		}
 	}
+}
+
+// parentIsShell reports whether holdfast's parent has put it into a group of its own, as a shell, sudo and another holdfast do.
+func parentIsShell() bool {
+	group, err := unix.Getpgid(os.Getppid())
+	return err == nil && group != unix.Getpgrp() && !withoutShell()
 }
