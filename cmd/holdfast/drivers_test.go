@@ -93,6 +93,9 @@ func TestPagesListEveryDriver(t *testing.T) {
 	named := func(row string, d driver.Description) bool {
 		return strings.Contains(row, d.Name) || strings.Contains(row, "`"+d.Schemes[0]+":")
 	}
+	_, said, _ := strings.Cut(readFile(t, "../../docs/command.md"), "does not inherit the backend's credentials")
+	said, _, _ = strings.Cut(said, "\n\n")
+	credentials := map[string]bool{"HOLDFAST_BACKEND": true}
 	for _, d := range driver.Drivers() {
 		t.Run(d.Name, func(t *testing.T) {
 			folder := strings.TrimPrefix(alldrivers.PackageOf(d), "github.com/holdfast-go/holdfast/")
@@ -118,15 +121,19 @@ func TestPagesListEveryDriver(t *testing.T) {
 					t.Errorf("no page explains the parameter %s", param)
 				}
 			}
-			command := readFile(t, "../../docs/command.md")
 			for _, c := range d.Credentials {
 				for _, variable := range c.Variables {
-					if !strings.Contains(command, "`"+variable+"`") {
+					if credentials[variable] = true; !strings.Contains(said, "`"+variable+"`") {
 						t.Errorf("docs/command.md does not name %s", variable)
 					}
 				}
 			}
 		})
+	}
+	for _, variable := range regexp.MustCompile("`([A-Z_]+)`").FindAllStringSubmatch(said, -1) {
+		if !credentials[variable[1]] {
+			t.Errorf("docs/command.md says that %s is not inherited", variable[1])
+		}
 	}
 }
 

@@ -33,6 +33,8 @@ func init() {
 		Secrets:  []string{"password", "sslpassword", paramListen},
 		Credentials: []driver.Credentials{{
 			Variables: []string{"PGPASSWORD"}, Reads: readsPassword, When: "with no password in the URL",
+		}, {
+			Variables: []string{"PGSSLPASSWORD"}, Reads: readsPassphrase, When: "with no sslpassword in the URL",
 		}},
 		TestURL: "$HOLDFAST_TEST_POSTGRES_URL",
 	})
@@ -46,4 +48,10 @@ func readsPassword(rawURL string) bool {
 	_, base, _ = strings.Cut(base, "//")
 	user, _, named := strings.Cut(base, "@")
 	return !strings.Contains("&"+query, "&password=") && (!named || !strings.Contains(user, ":"))
+}
+
+// readsPassphrase reports whether the passphrase of a key is not in the URL.
+func readsPassphrase(rawURL string) bool {
+	_, query, _ := strings.Cut(rawURL, "?")
+	return !strings.Contains("&"+query, "&sslpassword=")
 }

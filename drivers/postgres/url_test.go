@@ -157,8 +157,15 @@ func TestNoPasswordIsLogged(t *testing.T) {
 	}
 }
 
-// The password of the environment is used by a URL without one, and then a command under a lock must not inherit it.
+// A password of the environment is used by a URL without one, and then a command under a lock must not inherit it.
 func TestPasswordOfTheEnvironment(t *testing.T) {
+	for rawURL, want := range map[string]bool{
+		"postgres://u:p@h/d": true, "postgres://u@h/d?sslkey=k&password=p": true, "postgres://u@h/d?sslkey=k&sslpassword=p": false,
+	} {
+		if got := readsPassphrase(rawURL); got != want {
+			t.Errorf("%s reads PGSSLPASSWORD: %v", rawURL, got)
+		}
+	}
 	for rawURL, want := range map[string]bool{
 		"postgres://h/d": true, "postgres://u@h/d": true, "postgres://u:p@h/d": false, "postgres://u@h/d?x=1&password=p": false,
 	} {
