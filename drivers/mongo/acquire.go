@@ -97,6 +97,11 @@ func (l *Locker) apply(ctx context.Context, from string, req driver.Request, who
 	if mongo.IsDuplicateKeyError(err) {
 		raw, err = update()
 	}
+	// If the Go driver has repeated a request that was applied, the answer is the stored document, without what the projection
+	// computes. Promise 5: the same ID again changes nothing but the time of the lease.
+	if _, lacks := raw.LookupErr(fieldNow); err == nil && lacks != nil {
+		raw, err = update()
+	}
 	if err != nil {
 		return nil, err
 	}

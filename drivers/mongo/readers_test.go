@@ -361,3 +361,31 @@ func TestRevisionOfARefusalAmongReaders(t *testing.T) {
 	writer.Replace = waits
 	acquire(t, l, writer)
 }
+
+// The server has applied a request and answers that the write is not certain, so the Go driver repeats it. The answer to the
+// repetition is the stored document, without what the projection computes: the reader, and the position.
+func TestRequestThatTheDriverRepeats(t *testing.T) {
+	t.Parallel()
+	v := newVictim(t, nil)
+	repeated := func() {
+		v.fail(t, docOf("times", 1), list{"findAndModify"}, field("errorLabels", list{"RetryableWriteError"}),
+			field("writeConcernError", doc{field("code", codeWriteConcernTimeout), field("errmsg", "timed out")}))
+	}
+	for _, what := range []string{"makes the record", "changes the record"} {
+		repeated()
+		lease := acquire(t, v.Locker, sharedRequest("n", what))
+		if r := inspect(t, v.Locker, "n"); len(r.Holders) != 1 || r.Holders[0].Token != lease.Token {
+			t.Errorf("%s: the token is %d, the readers are %+v", what, lease.Token, r.Holders)
+		}
+		wantNil(t, v.Release(bounded(t), lease))
+	}
+	acquire(t, v.Locker, request("n", "holder"))
+	for _, waiter := range []driver.Request{sharedRequest("n", "reader"), request("n", "writer")} {
+		waiter.QueueFor = time.Minute
+		repeated()
+		if r := wantHeld(t, v.Locker, waiter); r.Position != 1 || !r.RemainingKnown {
+			t.Errorf("a waiter, %v, has position %d, and the lease %v left", waiter.Mode, r.Position, r.Remaining)
+		}
+		wantNil(t, v.Leave(bounded(t), me, []string{"n"}))
+	}
+}
