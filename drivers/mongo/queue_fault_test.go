@@ -173,15 +173,7 @@ func TestHintsAtTheEndOfACallAreLeftAfterAFailOver(t *testing.T) {
 					wantHeld(t, v.Locker, writer)
 				}
 			}
-			woken := make(chan struct{}, 1)
-			defer waiting.Wake(names[0], me, func(w driver.Wakeup) {
-				if w.Kind == (driver.Wakeup{}).Kind {
-					select {
-					case woken <- struct{}{}:
-					default:
-					}
-				}
-			})()
+			woken := wokenBy(t, waiting, names[0])
 			waiter.QueueFor = time.Minute
 			wantHeld(t, waiting, waiter)
 			awaitFollowed(t, waiting, names[0])
@@ -192,11 +184,7 @@ func TestHintsAtTheEndOfACallAreLeftAfterAFailOver(t *testing.T) {
 			if err := call.do(bounded(t), leases, names); err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case <-woken:
-			case <-time.After(waitLimit):
-				t.Error("nobody was woken")
-			}
+			wantWoken(t, woken, what)
 		})
 	}
 }

@@ -96,6 +96,30 @@ func placeIn(t *testing.T, l *Locker, name string) string {
 	return storedQueue(t, l.majority, name)[positionOf(t, l, name)-1]
 }
 
+// wokenBy returns a channel that gets a value when a hint wakes the waiter of a Locker.
+func wokenBy(t *testing.T, l *Locker, name string) <-chan struct{} {
+	t.Helper()
+	woken := make(chan struct{}, 1)
+	t.Cleanup(l.Wake(name, me, func(w driver.Wakeup) {
+		if w.Kind == driver.MayBeFree {
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+		}
+	}))
+	return woken
+}
+
+func wantWoken(t *testing.T, woken <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-woken:
+	case <-time.After(waitLimit):
+		t.Errorf("nobody was woken: %s", what)
+	}
+}
+
 func (w *watcher) isOpen() bool { return !w.OpenSince().IsZero() }
 
 // enterQueue takes a position for a waiter that will never come.

@@ -199,14 +199,12 @@ var wokenFields = doc{field(fieldLine, cond(expr("$gt", ref(fieldQueue+"."+field
 var sharedFields = doc{field(fieldLeaseID, 1), field(fieldExpiresAt, 1), field(fieldFull,
 	expr("$gte", docOf("$size", filter(sharedReaders, expr("$gt", refOne+"."+readerExpires, serverNow))), driver.MaxHolders))}
 
-// wokenProjection is the projection of the waiters that a release wakes. withWoken also has the
-// record, withReadersWoken all readers besides, and holderAndWoken the holder's lease ID. sharedWoken is for a lock that
-// others may go on to hold.
+// wokenProjection is the projection of the waiters that a release wakes. sharedWoken is for a lock that others may go on to
+// hold, or hold by now. withWoken also has the record, and withReadersWoken all readers besides.
 var (
 	wokenProjection = mustMarshal(append(doc{field(fieldVersion, 1), field(fieldNow, serverNow)}, wokenFields...))
 	sharedWoken     = mustMarshal(slices.Concat(doc{field(fieldVersion, 1), field(fieldNow, serverNow)}, wokenFields, sharedFields))
-	holderAndWoken  = mustMarshal(append(doc{field(fieldVersion, 1), field(fieldLeaseID, 1), field(fieldNow, serverNow)}, wokenFields...))
-	withWoken       = mustMarshal(append(append(doc{}, fieldsWithoutData...), wokenFields...))
+	withWoken       = mustMarshal(slices.Concat(fieldsWithoutData, wokenFields, sharedFields[2:]))
 
 	withReadersWoken = mustMarshal(append(append(doc{}, fieldsWithReaders...), wokenFields...))
 )

@@ -210,7 +210,17 @@ func TestThousandReaders(t *testing.T) {
 	coll, log := loggedCollection(t)
 	l := newTestLocker(t, coll)
 	leases := storeReaders(t, coll, "n", driver.MaxHolders)
-	wantHeld(t, l, sharedRequest("n", "one too many"))
+	former := driver.Lease{Name: "n", ID: driver.NewLeaseID("of a former holder"), TTL: time.Minute}
+	waiter := sharedRequest("n", "one too many")
+	waiter.QueueFor = time.Minute
+	wantHeld(t, l, waiter)
+	log.take()
+	wantNil(t, l.Release(bounded(t), former))
+	wantNil(t, errors.Join(l.ReleaseBatch(bounded(t), []driver.Lease{former, acquire(t, l, request("another", "a"))})...))
+	if got := commandNames(log.take()); slices.Contains(got, "insert") {
+		t.Errorf("sent %v: a reader who cannot join the others is woken", got)
+	}
+	wantNil(t, l.Leave(bounded(t), me, []string{"n"}))
 	if size := len(storedDocument(t, coll, "n")); size > 200*driver.MaxHolders {
 		t.Errorf("the record has %d bytes", size)
 	}

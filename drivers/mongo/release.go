@@ -34,8 +34,8 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 }
 
 // released reports, by a read with the concern of coll, whether a lease has certainly no lock any
-// more, not even an expired one. If the lock is free and this call has woken nobody, the answer of an
-// earlier release was lost, and with it the waiters to wake: they are woken now.
+// more, not even an expired one. If the lock is free, or readers have it, and this call has woken nobody, the
+// answer of an earlier release was lost, and with it the waiters to wake: they are woken now.
 func (l *Locker) released(ctx context.Context, coll *mongo.Collection, lease driver.Lease, woken bool) (bool, error) {
 	raw, r, err := readWoken(ctx, coll, lease.Name, projectionWoken(lease))
 	switch {
@@ -43,7 +43,7 @@ func (l *Locker) released(ctx context.Context, coll *mongo.Collection, lease dri
 		return false, err
 	case r != nil && r.has(lease):
 		return false, nil
-	case r != nil && (r.leaseID == "" || lease.Mode == driver.Shared) && !woken:
+	case r != nil && (r.leaseID == "" || r.version == sharedVersion) && !woken:
 		l.wakeWaiters(ctx, hintsTo(lease.Name, raw))
 	}
 	return true, nil

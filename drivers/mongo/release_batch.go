@@ -46,7 +46,7 @@ func (l *Locker) releaseChunk(ctx context.Context, chunk []int, leases []driver.
 		switch r := after[leases[i].Name]; r.holder {
 		case leases[i].ID.Reveal():
 			doubtful = append(doubtful, i)
-		case "":
+		case "", sharedHolder: // other readers can join those that have come meanwhile
 			woken = append(woken, r.woken...)
 		}
 	}
@@ -67,7 +67,7 @@ func (l *Locker) afterRelease(ctx context.Context, names list, holders bool) (ma
 	if holders {
 		conditions = append(conditions, docOf(fieldLeaseID, docOf("$type", "string")))
 	}
-	found, err := l.latest(ctx, doc{field(fieldName, docOf("$in", names)), field("$or", conditions)}, holderAndWoken)
+	found, err := l.latest(ctx, doc{field(fieldName, docOf("$in", names)), field("$or", conditions)}, sharedWoken)
 	if err != nil {
 		return nil, err
 	}

@@ -96,6 +96,32 @@ func TestReleaseBatchWakes(t *testing.T) {
 	}
 }
 
+// Between a release and the read of whom it wakes another reader takes the lock. The readers in the queue can join it, and are woken.
+func TestReleaseWakesReadersAlthoughAnotherCameFirst(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	l, waiting := newTestLocker(t, coll), newTestLocker(t, coll)
+	for what, release := range map[string]func(driver.Lease) error{
+		"a release sent again": func(lease driver.Lease) error { return l.Release(bounded(t), lease) },
+		"a batch": func(lease driver.Lease) error {
+			return errors.Join(l.ReleaseBatch(bounded(t), []driver.Lease{lease, acquire(t, l, request("another", "a"))})...)
+		},
+	} {
+		lease := acquire(t, l, longRequest(what, "holder"))
+		reader := sharedRequest(what, "reader")
+		reader.QueueFor = time.Minute
+		woken := wokenBy(t, waiting, what)
+		wantHeld(t, waiting, reader)
+		awaitFollowed(t, waiting, what)
+		if released, err := l.updateOne(bounded(t), heldBy(lease), releaseUpdate); !released || err != nil {
+			t.Fatal(released, err)
+		}
+		acquire(t, l, sharedRequest(what, "newcomer"))
+		wantNil(t, release(lease))
+		wantWoken(t, woken, what)
+	}
+}
+
 // After an error of the update the outcome is unknown. If the waiters cannot be read, it is, too: the
 // release that follows wakes them.
 func TestReleaseBatchErrors(t *testing.T) {
