@@ -42,6 +42,11 @@ func (l *Locker) breakHolder(ctx context.Context, name string, target driver.Bre
 		if err != nil {
 			return redactIDs(err, addAdvice(err, l.namespace()), []string{r.leaseID})
 		}
+		if free { // a waiter may have come since the read; the break is certain, and waiters poll, too
+			if freed, _, err := readWoken(ctx, l.majority, name, withReadersWoken); err == nil {
+				raw = freed
+			}
+		}
 		l.wakeWaiters(ctx, hintsTo(name, raw))
 		return nil
 	})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 )
@@ -59,4 +61,36 @@ func TestLateBreak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A waiter that enters the queue between the read of a break and its update is woken.
+func TestBreakNowWakesAWaiterThatHasJustCome(t *testing.T) {
+	t.Parallel()
+	base, h := mongotest.Collection(t), &hooks{}
+	client := mongotest.Connect(t, mongotest.URI(t), options.Client().SetMonitor(h.monitor()))
+	l, waiting := newTestLocker(t, through(client, base)), newTestLocker(t, base)
+	acquire(t, l, longRequest("job", "holder"))
+	waiter := request("job", "waiter")
+	waiter.QueueFor = time.Minute
+	woken := wokenBy(t, waiting, "job")
+	eventually(t, "an open cursor", waiting.queue.isOpen)
+	h.before("update "+base.Name(), func() { wantHeld(t, waiting, waiter) })
+	wantNil(t, l.BreakNow(bounded(t), "job", driver.BreakAnybody()))
+	wantWoken(t, woken, "by the break")
+}
+
+// The read after a break fails. The break is certain all the same, and wakes the waiters that were there before.
+func TestBreakNowWithoutItsLastRead(t *testing.T) {
+	t.Parallel()
+	v := newVictim(t, nil)
+	waiting := newTestLocker(t, v.base)
+	acquire(t, v.Locker, longRequest("job", "holder"))
+	waiter := request("job", "waiter")
+	waiter.QueueFor = time.Minute
+	woken := wokenBy(t, waiting, "job")
+	wantHeld(t, waiting, waiter)
+	awaitFollowed(t, waiting, "job")
+	v.fail(t, docOf("skip", 1), list{"find"}, field("errorCode", codeBadValue))
+	wantNil(t, v.BreakNow(bounded(t), "job", driver.BreakAnybody()))
+	wantWoken(t, woken, "by the break")
 }

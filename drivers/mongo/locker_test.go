@@ -171,7 +171,8 @@ func TestReadAndWriteConcerns(t *testing.T) {
 			return nil
 		}, []string{"find majority"}},
 		{"break", func() error { return l.Break(ctx, "n", driver.BreakAnybody()) }, []string{"find linearizable", "update majority"}},
-		{"break now", func() error { return l.BreakNow(ctx, "n", driver.BreakAnybody()) }, []string{"find linearizable", "update majority"}},
+		{"break now", func() error { return l.BreakNow(ctx, "n", driver.BreakAnybody()) },
+			[]string{"find linearizable", "update majority", "find majority"}},
 	} {
 		log.take()
 		if err := step.call(); err != nil {
