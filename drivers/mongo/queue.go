@@ -37,13 +37,17 @@ func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wake
 	return func() {}
 }
 
-// Leave implements [driver.Queue] with one command for each [batchChunkSize] names.
+// Leave implements [driver.Queue] with one command for one name, and two for each [batchChunkSize] of more.
 func (l *Locker) Leave(ctx context.Context, waiter driver.WaiterID, names []string) error {
 	o := op{verb: "leave queues", invalid: driver.ValidateLeave(waiter, names, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
 		me := placeOf(l.id, waiter)
 		if len(names) == 1 {
-			return l.leaveOne(ctx, me, names[0])
+			err := l.leaveOne(ctx, me, names[0])
+			if !worthRepeating(ctx, err) {
+				return err
+			}
+			// It may have left, and woken nobody.
 		}
 		for chunk := range slices.Chunk(names, batchChunkSize) {
 			in := docOf("$in", chunk)

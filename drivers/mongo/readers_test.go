@@ -319,6 +319,25 @@ func TestLeavingWriterWakesReaders(t *testing.T) {
 	}
 }
 
+// A writer leaves a queue, and the answer is an error of a fail-over, so the command is sent again, and finds nothing. The reader
+// behind the writer is woken.
+func TestLeaveSentAgainWakesReaders(t *testing.T) {
+	t.Parallel()
+	v := newVictim(t, nil)
+	waiting := newTestLocker(t, v.base)
+	acquire(t, v.Locker, sharedRequest("n", "holder"))
+	writer, reader := request("n", "writer"), sharedRequest("n", "reader")
+	writer.QueueFor, reader.QueueFor = time.Minute, time.Minute
+	wantHeld(t, v.Locker, writer)
+	woken := wokenBy(t, waiting, "n")
+	wantHeld(t, waiting, reader)
+	awaitFollowed(t, waiting, "n")
+	v.fail(t, docOf("times", 1), list{"findAndModify"}, field("writeConcernError",
+		doc{field("code", codeInterruptedByStateChange), field("errmsg", "the primary changes")}))
+	wantNil(t, v.Leave(bounded(t), me, []string{"n"}))
+	wantWoken(t, woken, "by the writer that left")
+}
+
 // A fail-over can forget a reader's renewal that a waiter has seen. The next renewal has its number, and is another.
 func TestReplaceAfterAForgottenRenewal(t *testing.T) {
 	t.Parallel()
