@@ -87,7 +87,7 @@ func (l *Locker) releaseToWaiters(ctx context.Context, lease driver.Lease) error
 		if err != nil {
 			return err
 		}
-		left := l.leaveHints(ctx, woken, hintTimeout)
+		left := l.leaveHints(ctx, woken)
 		// Promise 10: a release that a fail-over has undone is sent again.
 		var released bool
 		if found {
@@ -167,24 +167,24 @@ func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (foun
 	return true, hintsTo(lease.Name, raw), nil
 }
 
-// wakeWaiters leaves hints for waiters at the end of a call. If a fail-over keeps them from being left, they are left on the next
-// primary, if there is one before the time of the call is over.
+// wakeWaiters leaves hints for waiters at the end of a call. If a fail-over keeps them from being left, they are sent once more, to
+// the next primary. That waits for an election after a primary has stepped down. One after a crash mostly takes longer than the call may,
+// and other commands may follow in the caller's time: those for further leases of a batch, or for further queues to leave.
 func (l *Locker) wakeWaiters(ctx context.Context, woken []hint) {
-	left := l.leaveHints(ctx, woken, hintTimeout)
-	l.leaveHints(ctx, left, l.config.timeout)
+	l.leaveHints(ctx, l.leaveHints(ctx, woken))
 }
 
 // hintTimeout limits the time for hints, which the Go driver would otherwise send again until the
 // time limit of the release is over.
 const hintTimeout = time.Second
 
-// leaveHints leaves hints, within a limit. A hint that cannot be left is only logged: the waiters poll, too. It returns those for
+// leaveHints leaves hints, within hintTimeout. A hint that cannot be left is only logged: the waiters poll, too. It returns those for
 // which another try makes sense.
-func (l *Locker) leaveHints(ctx context.Context, woken []hint, limit time.Duration) (left []hint) {
+func (l *Locker) leaveHints(ctx context.Context, woken []hint) (left []hint) {
 	if len(woken) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
 	defer cancel()
 	l.hints.send(ctx, woken, func(hints []hint, err error) {
 		if !isPermanent(err) {

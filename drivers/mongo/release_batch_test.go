@@ -1,6 +1,7 @@
 package mongo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -137,6 +138,25 @@ func TestReleaseBatchErrors(t *testing.T) {
 			t.Error(err)
 		}
 		acquire(t, g.locker, request(leases[0].Name, "secret c"))
+	}
+}
+
+// While the primary changes no hint can be left. That takes little of the caller's time, of which the leases that need a call of
+// their own get the rest.
+func TestHintsOfABatchLeaveTimeForItsOtherLeases(t *testing.T) {
+	t.Parallel()
+	v := newVictim(t, nil)
+	leases := []driver.Lease{acquire(t, v.Locker, request("job", "a")), acquire(t, v.Locker, request("damaged", "b"))}
+	enterQueue(t, v.base, "job")
+	overwrite(t, v.base, "damaged", field(fieldExpiresAt, 1))
+	v.fail(t, "alwaysOn", list{"insert"}, field("errorCode", codeInterruptedByStateChange),
+		field("errorLabels", list{"RetryableWriteError"}))
+	defer v.spare(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than a call may take
+	defer cancel()
+	errs := v.ReleaseBatch(ctx, leases)
+	if errs[0] != nil || !errors.Is(errs[1], driver.ErrDamaged) {
+		t.Errorf("got %v", errs)
 	}
 }
 
