@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +22,7 @@ type console struct {
 	t   *testing.T
 	pty *os.File
 	env []string
+	sid string // of its session
 
 	mu   sync.Mutex
 	seen bytes.Buffer
@@ -71,6 +73,7 @@ func startConsole(t *testing.T, prepare func(*console, *exec.Cmd), command strin
 	if err := shell.Start(); err != nil {
 		t.Fatal(err)
 	}
+	c.sid = strconv.Itoa(shell.Process.Pid)
 	var reader sync.WaitGroup
 	reader.Go(c.readTerminal)
 	t.Cleanup(func() {
@@ -122,6 +125,31 @@ func (c *console) readTerminal() {
 			return
 		}
 	}
+}
+
+// expectStopped waits until each holdfast on the terminal has stopped. It says so before it stops; fg before that would continue what
+// still runs.
+func (c *console) expectStopped() {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if !c.holdfastRuns() {
+			return
+		}
+	}
+	c.t.Fatal("holdfast did not stop")
+}
+
+func (c *console) holdfastRuns() bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range all {
+		stat, _ := os.ReadFile(path) // PID (NAME) STATE PARENT GROUP SESSION …; none if the process has ended
+		name, rest, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(rest)
+		if strings.HasSuffix(name, "(holdfast") && len(fields) > 3 && fields[3] == c.sid && fields[0] != "T" {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *console) enter(keys string) {

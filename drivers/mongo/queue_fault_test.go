@@ -140,6 +140,9 @@ func TestHintsAtTheEndOfACallAreLeftAfterAFailOver(t *testing.T) {
 		}
 	}})
 	waiting := newTestLocker(t, v.base)
+	if err := sendHint(t, v.Locker, "job", waiting.id, 1); err != nil { // now it knows the collections
+		t.Fatal(err)
+	}
 	for what, call := range map[string]struct {
 		request func(name, id string) driver.Request // of the holders
 		behind  bool                                 // a reader waits behind a writer, instead of a writer

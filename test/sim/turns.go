@@ -306,9 +306,9 @@ func (s *server) expectGrant(name string, r *record, t *turns, release int) {
 		}
 		limit += driver.Turn(i+1) + 8*s.w.plan.Latency + 100*time.Millisecond
 		s.w.after(limit, func() {
-			now := s.records[name]
+			later := s.records[name]
 			// One that has left meanwhile, and has entered again for its next caller, is behind the others.
-			behind := now != nil && now.Position(waiter) > i+1
+			behind := later != nil && later.Position(waiter) > i+1
 			if s.w.quietSince(freed) && t.known && t.released == release && !behind && s.waitsSince(waiter, name, from) {
 				s.w.violate(SlowGrant, "%q is free for %v after its release, although %s waits at position %d", name, limit, waiter, i+1)
 			}

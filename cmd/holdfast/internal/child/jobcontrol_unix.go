@@ -14,7 +14,7 @@ import (
 )
 
 // stopWindow is how long a program that handles SIGTSTP may take before it stops itself by SIGSTOP, as holdfast does.
-const stopWindow = time.Second
+const stopWindow = 5 * time.Second
 
 // suspendTimeout is how long a busy system may take to stop holdfast. Meanwhile the guardian gets no orders.
 const suspendTimeout = 200 * time.Millisecond
@@ -135,17 +135,16 @@ func (c *Child) suspend(wantsTerminal, hadTerminal bool) {
 	continued, stop := tty.NotifyContinued()
 	defer stop()
 	processes, sig := os.Getpid(), syscall.SIGTTIN // which the system does not send to a group that no shell could continue
-	if wantsTerminal {
+	switch {
+	case wantsTerminal:
 		processes = 0 // the group
-	} else {
-		if hadTerminal {
-			signal.Ignore(syscall.SIGTSTP)
-			_ = syscall.Kill(0, syscall.SIGTSTP)
-			signal.Notify(c.stopEvents, syscall.SIGTSTP)
-		}
-		if parentIsShell() {
-			sig = syscall.SIGSTOP // after SIGTTIN it would only get the terminal (Go cannot restore the default action of SIGTSTP)
-		}
+	case parentIsShell():
+		sig = syscall.SIGSTOP // after SIGTTIN it would only get the terminal (Go cannot restore the default action of SIGTSTP)
+	}
+	if hadTerminal && !wantsTerminal { // as late as possible: who sees the script stopped may continue the group
+		signal.Ignore(syscall.SIGTSTP)
+		_ = syscall.Kill(0, syscall.SIGTSTP)
+		signal.Notify(c.stopEvents, syscall.SIGTSTP)
 	}
 	if syscall.Kill(processes, sig) == nil {
 		select {
