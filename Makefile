@@ -42,7 +42,7 @@ LARGE_MODULES := adapters/kuberneteslock examples/asynq examples/gocron test/ben
 # The drivers that are modules of their own, without the large ones.
 DRIVER_MODULES := $(filter-out $(LARGE_MODULES),$(patsubst %/go.mod,%,$(sort $(wildcard drivers/*/go.mod))))
 MODULES := . $(DRIVER_MODULES) examples/postgres-guard otelholdfast cmd/holdfast web/browsertest holdfastcontainers \
-	adapters/integration holdfastvet test/bench/draw test/integration test/sim
+	adapters/integration holdfastvet integration test/bench/draw test/sim
 # The modules that make test tests beside the root module.
 TESTED_MODULES := $(DRIVER_MODULES) examples/postgres-guard otelholdfast test/sim cmd/holdfast
 # The modules that have fuzz tests.
@@ -130,17 +130,17 @@ bench: setup ## run the benchmarks (BENCH=NAME PKG=./drivers/mongo for some of t
 # Modes without containers need no images.
 IMAGES = mode=$${HOLDFAST_TEST_MODE:-$${HOLDFAST_TEST_MONGODB_URI:-$${HOLDFAST_TEST_AZBLOB_URL:-containers}}}; \
 	if [ "$$mode" = containers ]; then \
-	exports=$$(test/integration/images/engine.sh env); eval "$$exports"; fi
+	exports=$$(integration/images/engine.sh env); eval "$$exports"; fi
 
 .PHONY: integration
-integration: ## test with real backends in containers and real faults (TESTFLAGS='-run Primary'; test/integration/README.md)
+integration: ## test with real backends in containers and real faults (TESTFLAGS='-run Primary'; integration/README.md)
 	@$(IMAGES); \
 	if [ "$$mode" = containers ]; then $(GO) -C holdfastcontainers test -race -count=1 -v -timeout 5m $(TESTFLAGS) ./...; fi; \
-	cd test/integration && $(GO) test -race -count=1 -p 1 -v -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PKG)
+	cd integration && $(GO) test -race -count=1 -p 1 -v -timeout $(INTEGRATION_TIMEOUT) $(TESTFLAGS) $(INTEGRATION_PKG)
 
 .PHONY: chaos
 chaos: ## inject random faults into eight processes on each backend (DURATION=10m; SEED=0 chooses and prints a seed)
-	@$(IMAGES); cd test/integration && $(GO) test -count=1 -v -timeout 0 $(TESTFLAGS) -run '^TestChaos$$' ./chaos \
+	@$(IMAGES); cd integration && $(GO) test -count=1 -v -timeout 0 $(TESTFLAGS) -run '^TestChaos$$' ./chaos \
 		-chaos.duration $(DURATION) -chaos.seed $(SEED)
 
 # The simulator: schedules for DURATION, or so many, in one process for each core.

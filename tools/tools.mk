@@ -79,7 +79,7 @@ licences: ## write cmd/holdfast/kodata/THIRD_PARTY.md: the licences of the modul
 
 .PHONY: images
 images: ## build local stand-ins for the images of the integration suite and of the examples
-	cd test/integration && $(GO) run ./images/build
+	cd integration && $(GO) run ./images/build
 
 .PHONY: bench-report
 bench-report: setup ## run all benchmarks at full length, half an hour, and update docs/performance.md and test/bench/measured.txt

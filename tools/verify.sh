@@ -28,8 +28,8 @@ part() {
 }
 
 integration() ( # joined by &&: the shell ignores set -e in a function that is called in a condition
-	trap 'test/integration/images/engine.sh stop' EXIT
-	test/integration/images/engine.sh start && exports=$(test/integration/images/engine.sh env) && eval "$exports" &&
+	trap 'integration/images/engine.sh stop' EXIT
+	integration/images/engine.sh start && exports=$(integration/images/engine.sh env) && eval "$exports" &&
 		$make integration && $make chaos DURATION=60s
 )
 

@@ -3,5 +3,5 @@
 //
 // The tests run on the memory backend, with failures injected and on the time of testing/synctest. The
 // parts that a backend must keep are tested by package lockertest, and against real servers by the
-// tests of the drivers and of test/integration/.
+// tests of the drivers and of integration/.
 package promises

@@ -127,7 +127,7 @@ func checkCommand(t *testing.T, words, everyday, tools []string) string {
 			switch {
 			case strings.Contains(word, "@"):
 				return "" // a version of a module, not this clone
-			case strings.HasPrefix(word, "./") && !exists(filepath.Join(dir, word)) && !exists(filepath.Join("test", "integration", word)):
+			case strings.HasPrefix(word, "./") && !exists(filepath.Join(dir, word)) && !exists(filepath.Join("integration", word)):
 				return "there is no package " + word
 			case word == "." && dir == "cmd/holdfast" && rest[0] == "run":
 				return checkHoldfast(t, rest[i+1:])

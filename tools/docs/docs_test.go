@@ -213,8 +213,8 @@ var (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
-	for _, pattern := range []string{"*.md", ".github/*.md", "docs/*.md", "docs/*/*.md", "test/*/*.md", "holdfastcontainers/*.md",
-		"examples/*.md", "examples/*/*.md"} {
+	for _, pattern := range []string{"*.md", ".github/*.md", "docs/*.md", "docs/*/*.md", "test/*/*.md", "integration/*.md",
+		"holdfastcontainers/*.md", "examples/*.md", "examples/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no page matches %s (%v)", pattern, err)
@@ -248,7 +248,7 @@ func TestGoBlocksCompile(t *testing.T) {
 			}
 			load, prelude = loadAdapters, adaptersPrelude
 		}
-		if strings.HasPrefix(page, "test/integration/") || strings.HasPrefix(page, "holdfastcontainers/") {
+		if strings.HasPrefix(page, "integration/") || strings.HasPrefix(page, "holdfastcontainers/") {
 			continue // other modules
 		}
 		for _, m := range goBlock.FindAllStringSubmatchIndex(text, -1) {

@@ -12,7 +12,7 @@ import (
 )
 
 // maxWords is how much there may be to read. A page that grows beyond it says what another page can do without.
-const maxWords = 40000
+const maxWords = 42000
 
 // ownWords is how much there may be to read on the page of one kind of lock; readers read
 // only those that they use, so these pages are not counted with the others.

@@ -16,7 +16,8 @@ import (
 // workshop reports whether a package, as a path below the root folder, tests the product, makes it or shows it.
 func workshop(pkg string) bool {
 	first, _, _ := strings.Cut(pkg, "/")
-	return slices.Contains([]string{"test", "tools", "examples"}, first) || pkg == "web/browsertest" || pkg == "adapters/integration"
+	return slices.Contains([]string{"test", "integration", "tools", "examples"}, first) ||
+		slices.Contains([]string{"web/browsertest", "adapters/integration"}, pkg)
 }
 
 // productImports returns what each package of the repository imports of it without its tests, in all modules, as paths below the
