@@ -269,10 +269,11 @@ const (
 	// lasting failure is noticed. A failed call that renews many leases of a LeaseManager is
 	// reported once, with the name of one of them.
 	EventError
+	eventEnd // stays last
 )
 
-// The numbers must equal those of package internal/event.
-var _ = [1]struct{}{}[EventError-EventType(event.Error)]
+// The numbers must equal those of package internal/event: an event that only one of the two has does not compile.
+var _ = [1]struct{}{}[eventEnd-EventType(event.End)]
 
 // String returns the name in words, such as "acquired".
 func (t EventType) String() string { return event.Type(t).String() }

@@ -11,9 +11,9 @@ import (
 )
 
 // guardedHook keeps the rules of a program's hook: a panic is logged and ends there, as does runtime.Goexit, so that
-// it does not end a renewal, and a call that takes longer than slowHook is logged, since renewals wait for it.
+// it does not end a renewal, and a call that takes longer than slowHook is logged, since renewals wait for it. It does
+// not embed telemetry.Ignore: a method that it does not forward must not compile.
 type guardedHook struct {
-	telemetry.Ignore
 	hook   telemetry.Hook
 	logger *slog.Logger
 	now    func() time.Duration

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 )
 
@@ -20,15 +21,22 @@ const (
 	HolderSeen
 	SteppedDown
 	Error
-	Waiting // for the log only: a caller has waited for a second, or for another holder than before
+	End // one more than the last; package holdfast compares it with its own
 )
 
-var names = [...]string{"unknown", "acquired", "released", "lost", "overrun", "holder seen", "stepped down", "error", "waiting"}
+// Waiting is for the log only: a caller has waited for a second, or for another holder than before. Its number is none that
+// a type for observers ever gets.
+const Waiting Type = math.MaxUint8
+
+var names = [End]string{"unknown", "acquired", "released", "lost", "overrun", "holder seen", "stepped down", "error"}
 
 // String returns the name in words, such as "acquired".
 func (t Type) String() string {
-	if int(t) < len(names) {
+	switch {
+	case t < End:
 		return names[t]
+	case t == Waiting:
+		return "waiting"
 	}
 	return fmt.Sprintf("event %d", uint8(t))
 }

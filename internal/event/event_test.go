@@ -14,10 +14,18 @@ import (
 func TestTypeString(t *testing.T) {
 	for typ, want := range map[event.Type]string{
 		0: "unknown", event.Acquired: "acquired", event.Released: "released", event.Lost: "lost", event.Overrun: "overrun",
-		event.HolderSeen: "holder seen", event.SteppedDown: "stepped down", event.Error: "error", 99: "event 99",
+		event.HolderSeen: "holder seen", event.SteppedDown: "stepped down", event.Error: "error", event.Waiting: "waiting", 99: "event 99",
 	} {
 		if got := typ.String(); got != want {
 			t.Errorf("type %d is %q, want %q", uint8(typ), got, want)
+		}
+	}
+}
+
+func TestEveryTypeHasAName(t *testing.T) {
+	for typ := range event.End {
+		if typ.String() == "" {
+			t.Errorf("type %d has no name", uint8(typ))
 		}
 	}
 }
