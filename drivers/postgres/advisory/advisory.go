@@ -119,11 +119,14 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 		return errors.New("cannot connect: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	var pid uint32
-	var granted, standby bool
-	// The limit of the session comes before the lock.
-	err = conn.QueryRow(ctx, `WITH n AS MATERIALIZED (SELECT $1::text AS name, set_config('idle_session_timeout', $2::text, false) AS set)
-		SELECT pg_backend_pid(), pg_is_in_recovery(), pg_try_advisory_lock(`+l.key+`) FROM n WHERE set <> ''`, claim.Name, millis(claim.TTL)).
-		Scan(&pid, &standby, &granted)
+	var standby bool
+	var granted *bool
+	// The statement looks at its session before it changes it: that of a pooler lives on, with the lock, for other clients. The limit
+	// of the session comes before the lock.
+	err = conn.QueryRow(ctx, `WITH n AS MATERIALIZED (SELECT $1::text AS name, CASE WHEN pg_backend_pid() = $3::int AND NOT pg_is_in_recovery()
+			THEN set_config('idle_session_timeout', $2::text, false) END AS set)
+		SELECT pg_backend_pid(), pg_is_in_recovery(), CASE WHEN set <> '' THEN pg_try_advisory_lock(`+l.key+`) END FROM n`,
+		claim.Name, millis(claim.TTL), int32(conn.PgConn().PID())).Scan(&pid, &standby, &granted) //nolint:gosec // that of a pooler is any number
 	switch {
 	case err != nil:
 		err = explain(err)
@@ -131,7 +134,9 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 		err = driver.Denied(errors.New("a pooler is between: advisory locks need a direct connection to the server"))
 	case standby: // Promise 1: its locks exclude nobody on the primary
 		err = driver.Denied(errors.New("the server is a standby: connect to the primary alone, such as by target_session_attrs=primary"))
-	case !granted:
+	case granted == nil:
+		err = driver.Denied(fmt.Errorf("the key of the advisory lock is NULL for the name %s", driver.Quote(claim.Name)))
+	case !*granted:
 		err = &driver.HeldError{Record: driver.Record{Name: claim.Name, State: driver.StateHeld}}
 	}
 	if err != nil {

@@ -227,8 +227,26 @@ func TestAPoolerIsRefused(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t, postgrestest.Options{})
 	pooler := postgrestest.PgBouncer(t, server, postgrestest.TransactionMode)
-	err := newLock(t, pooler.At(t, server.Database(t)), "42").Acquire(t.Context(), claim("job", proof))
-	if err == nil || !strings.Contains(err.Error(), "pooler") {
+	url := pooler.At(t, server.Database(t))
+	for range 3 {
+		err := newLock(t, url, "42").Acquire(t.Context(), claim("job", proof))
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "pooler") {
+			t.Errorf("got %v", err)
+		}
+	}
+	// The sessions of the pooler live on, and are other clients'.
+	if old := newProgram(t, url); old.try(`SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory')`) {
+		t.Error("a session of the pooler has the lock")
+	} else if old.try(`SELECT current_setting('idle_session_timeout') <> '0'`) {
+		t.Error("a session of the pooler ends when it is idle")
+	}
+}
+
+// A key that is NULL for a name locks nothing.
+func TestAKeyThatIsNull(t *testing.T) {
+	t.Parallel()
+	err := newLock(t, postgrestest.URL(t), "nullif(hashtext(name), hashtext('job'))").Acquire(t.Context(), claim("job", proof))
+	if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), `the key of the advisory lock is NULL for the name "job"`) {
 		t.Errorf("got %v", err)
 	}
 }
