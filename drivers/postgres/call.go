@@ -117,7 +117,7 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 }
 
 func (l *Locker) once(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
-	return l.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+	return l.pool.AcquireFunc(bare{ctx}, func(c *pgxpool.Conn) error {
 		noted := c.Conn().PgConn().CustomData()
 		delete(noted, warning)
 		err := work(ctx, c.Conn())
@@ -128,6 +128,7 @@ func (l *Locker) once(ctx context.Context, work func(context.Context, *pgx.Conn)
 		if hasCode(err, codeReadOnly) { // it may have become a standby: the next connection finds the primary
 			_ = c.Conn().Close(ctx)
 		}
+		l.retire(ctx, c.Conn())
 		return err
 	})
 }

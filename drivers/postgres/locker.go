@@ -40,15 +40,17 @@ var limits = driver.Limits{
 
 // Locker keeps locks in one table. It is a [driver.Locker] with every capability and is safe for concurrent use.
 type Locker struct {
-	pool       *pgxpool.Pool // its own
-	config     config
-	sql        *statements
-	id         string        // in queues
-	survives   bool          // commits wait for a synchronous standby
-	grants     chan struct{} // has an element for each acquire that may use a connection
-	unprepared atomic.Bool
-	follower   *follower.Follower
-	warned     atomic.Bool // that nothing wakes waiters
+	pool            *pgxpool.Pool // its own
+	config          config
+	sql             *statements
+	id              string        // in queues
+	survives        bool          // commits wait for a synchronous standby
+	grants          chan struct{} // has an element for each acquire that may use a connection
+	unprepared      atomic.Bool
+	conns           connections
+	follower        *follower.Follower
+	warned          atomic.Bool           // that nothing wakes waiters
+	readListenFiles func(*pgx.ConnConfig) // those of the URL of config.listen
 
 	calls *driverutil.Calls // Close interrupts them
 	done  chan struct{}     // closed when they have ended, and the connections
@@ -63,6 +65,7 @@ type config struct {
 	logger  *slog.Logger
 	listen  *pgx.ConnConfig // of the connection that listens; nil for that of the pool
 	sent    func()          // called for each request to the server; may be nil
+	byURL   bool            // nothing has changed what was read from the URL
 
 	onlyReads bool // makes no table, and needs none ([driver.OpenForReading], [driver.OpenForCheck])
 }
@@ -117,7 +120,8 @@ func checkIdentifier(field, name string) error {
 // maxConnections is how many connections a Locker has that New or NewDB makes. Renewals are sent in batches.
 const maxConnections = 4
 
-// New returns a Locker that connects as the pool does: with its hosts, credentials, TLS, hooks and tracer. It has
+// New returns a Locker that connects as the pool does: with its hosts, credentials, TLS, tracer, and hooks for new connections, whose
+// context has no values. Hooks for those that borrow a connection (PrepareConn, BeforeAcquire, AfterRelease) are not called. It has
 // connections of its own, at most 4 and not more than the pool may have, and one more while somebody waits. So a program
 // that has used up its pool can still renew its locks. New checks the server, and makes the table if there is none, all
 // within ctx. The pool may be closed before the Locker.
@@ -201,15 +205,10 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 	if config.sent != nil {
 		dial.Tracer = tracer{config.sent}
 	}
-	before := poolConfig.BeforeConnect
-	poolConfig.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
-		if l.unprepared.Load() && c.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
-			c.DefaultQueryExecMode = pgx.QueryExecModeExec
-		}
-		if before != nil {
-			return before(ctx, c)
-		}
-		return nil
+	l.setHooks(poolConfig)
+	l.readListenFiles = func(*pgx.ConnConfig) {}
+	if config.listen != nil {
+		l.readListenFiles = rereads(config.listen, true)
 	}
 	pool, err := pgxpool.NewWithConfig(l.calls.Context(), poolConfig)
 	if err != nil {

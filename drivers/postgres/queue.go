@@ -174,15 +174,15 @@ type listener struct {
 func (l *Locker) listen(ctx context.Context) (follower.Events, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
-	dial := l.config.listen
-	if dial == nil {
-		own := l.pool.Config()
-		dial = own.ConnConfig
-		if err := own.BeforeConnect(ctx, dial); err != nil {
-			return nil, err
-		}
+	var conn *pgx.Conn
+	var err error
+	if l.config.listen != nil {
+		dial := l.config.listen.Copy()
+		l.readListenFiles(dial)
+		conn, err = pgx.ConnectConfig(ctx, dial)
+	} else {
+		conn, err = l.dial(ctx)
 	}
-	conn, err := pgx.ConnectConfig(ctx, dial.Copy())
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +248,4 @@ func (e *listener) Next(ctx context.Context) error {
 }
 
 // Close implements [follower.Events].
-func (e *listener) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = e.conn.Close(ctx)
-}
+func (e *listener) Close() { closeConn(e.conn) }

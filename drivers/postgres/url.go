@@ -59,7 +59,7 @@ func connect(rawURL string, opts []Option) (*Locker, error) {
 	if err != nil {
 		return nil, connectError(malformed(rest))
 	}
-	return newLocker(poolConfig, append(slices.Clone(opts), own...))
+	return newLocker(poolConfig, append(append(slices.Clone(opts), own...), func(c *config) { c.byURL = true }))
 }
 
 // takeParams takes this driver's parameters from a URL. rest is for pgx.
