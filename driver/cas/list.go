@@ -75,10 +75,14 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 
 // readAll reads the records of a prefix, page by page. With an error it returns those of the pages before.
 func (l *Locker) readAll(ctx context.Context, prefix string) (found []listed, err error) {
+	var seen pagesSeen
 	for page, last := "", false; err == nil && !last; {
 		err = l.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
 			asked := l.elapsed()
 			items, next, err := l.page(ctx, lockrecord.KeyPrefix(prefix), page)
+			if err == nil {
+				items, err = seen.see(items, next)
+			}
 			if page, last = next, next == ""; err == nil {
 				found = append(found, l.readPage(ctx, prefix, items, asked)...)
 				err = ctx.Err()
@@ -95,10 +99,41 @@ func (l *Locker) page(ctx context.Context, prefix, page string) (items []Item, n
 	limited, cancel := context.WithTimeout(ctx, l.config.CallLimit)
 	defer cancel()
 	items, next, err = l.store.List(limited, prefix, page)
-	if err = fromStore(ctx, "listing the keys", err); err == nil && next != "" && next == page {
-		err = fmt.Errorf("the store's page %s is followed by itself", driver.Quote(page))
+	return items, next, fromStore(ctx, "listing the keys", err)
+}
+
+// maxVainPages is after how many pages without a new key a list fails. A store that is shared with others may return many
+// empty pages.
+const maxVainPages = 10_000
+
+// pagesSeen has what the pages of a list have brought, so that the list of a store whose pages go round ends.
+type pagesSeen struct {
+	pages, keys map[string]bool
+	vain        int // pages in a row that have brought no new key
+}
+
+// see takes in a page, and returns its keys that are new.
+func (p *pagesSeen) see(items []Item, next string) (fresh []Item, err error) {
+	if p.pages == nil {
+		p.pages, p.keys = map[string]bool{}, map[string]bool{}
 	}
-	return items, next, err
+	for _, item := range items {
+		if !p.keys[item.Key] {
+			p.keys[item.Key] = true
+			fresh = append(fresh, item)
+		}
+	}
+	if p.vain++; len(fresh) > 0 {
+		p.vain = 0
+	}
+	switch {
+	case next != "" && p.pages[next]:
+		return nil, fmt.Errorf("the store's list does not end: its page %s comes again", driver.Quote(next))
+	case p.vain > maxVainPages:
+		return nil, fmt.Errorf("the store's list does not end: %d pages in a row have no new key", p.vain)
+	}
+	p.pages[next] = true
+	return fresh, nil
 }
 
 // errMissing says that a key that was listed has no value any more.
@@ -106,7 +141,7 @@ var errMissing = errors.New("there is no value")
 
 // readPage reads the records of keys. It leaves out keys that are no lock's, and records with another prefix.
 func (l *Locker) readPage(ctx context.Context, prefix string, items []Item, asked time.Duration) []listed {
-	items = slices.DeleteFunc(slices.Clone(items), func(item Item) bool {
+	items = slices.DeleteFunc(items, func(item Item) bool {
 		_, isKey := lockrecord.NameOfKey(item.Key)
 		return !isKey && !lockrecord.IsLong(item.Key) || !lockrecord.MayHavePrefix(item.Key, prefix)
 	})

@@ -26,9 +26,8 @@ const (
 // waiting is a name for which somebody waits. The Locker's mu guards it.
 type waiting struct {
 	watches  map[*watch]struct{}
-	inEffect bool                     // whether the store reports changes
-	seen     map[driver.WaiterID]bool // who had a position when the record was read last
-	readers  []lockstate.Reader       // that it had then
+	inEffect bool               // whether the store reports changes
+	readers  []lockstate.Reader // that the record had when it was read last
 	stop     context.CancelFunc
 }
 
@@ -36,6 +35,7 @@ type waiting struct {
 type watch struct {
 	waiter  driver.WaiterID // empty without a position
 	wake    func(driver.Wakeup)
+	queued  bool // whether the waiter had a position when the record was read last; Locker.mu guards it
 	stopped atomic.Bool
 	reports follower.Order[driver.Wakeup]
 }
@@ -52,7 +52,7 @@ func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wake
 	l.mu.Lock()
 	w := l.waiting[name]
 	if w == nil {
-		w = &waiting{watches: map[*watch]struct{}{}, seen: map[driver.WaiterID]bool{}}
+		w = &waiting{watches: map[*watch]struct{}{}}
 		var ctx context.Context
 		ctx, w.stop = context.WithCancel(l.calls.Context())
 		if !l.calls.Go(func() { l.follow(ctx, name, w) }) {
@@ -120,24 +120,31 @@ func (l *Locker) Leave(ctx context.Context, waiter driver.WaiterID, names []stri
 func (l *Locker) noteAnswer(req driver.Request, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w := l.waiting[req.Name]; w != nil && req.Waiter != "" {
-		var held *driver.HeldError
-		w.seen[req.Waiter] = errors.As(err, &held) && held.Record.Position > 0
+	w := l.waiting[req.Name]
+	if w == nil || req.Waiter == "" {
+		return
+	}
+	var held *driver.HeldError
+	queued := errors.As(err, &held) && held.Record.Position > 0
+	for one := range w.watches {
+		if one.waiter == req.Waiter {
+			one.queued = queued
+		}
 	}
 }
 
-// notePositions notes which waiters have a position, and returns those that had one before and have none. joins says that there
-// are readers, and that none of those before is left: others who have waited for a writer may join them.
-func (l *Locker) notePositions(w *waiting, rec *record) (lost map[driver.WaiterID]bool, joins bool) {
+// notePositions notes which watches' waiters have a position, and returns those that had one before and have none. joins says that
+// there are readers, and that none of those before is left: others who have waited for a writer may join them.
+func (l *Locker) notePositions(w *waiting, rec *record) (lost map[*watch]bool, joins bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	joins = len(rec.Readers) > 0 && !slices.ContainsFunc(w.readers, func(r lockstate.Reader) bool { return rec.Has(r.Holder) })
 	w.readers = rec.Readers
-	lost = map[driver.WaiterID]bool{}
+	lost = map[*watch]bool{}
 	for one := range w.watches {
-		has := rec.Position(string(one.waiter)) > 0
-		lost[one.waiter] = lost[one.waiter] || w.seen[one.waiter] && !has
-		w.seen[one.waiter] = has
+		has := one.waiter != "" && rec.Position(string(one.waiter)) > 0
+		lost[one] = one.queued && !has
+		one.queued = has
 	}
 	return lost, joins
 }
@@ -270,7 +277,7 @@ func (l *Locker) changed(ctx context.Context, name string, w *waiting, v Value) 
 	for _, one := range l.watchesOf(w) {
 		// A waiter that was passed over is woken, so that it gets a new position: a later change may have hidden the
 		// one that was meant to wake it.
-		if one.waiter != "" && lost[one.waiter] {
+		if lost[one] {
 			one.report(driver.Wakeup{Kind: driver.WakingBegan})
 		}
 		isWoken := one.waiter == "" && (free || joins) ||

@@ -3,6 +3,7 @@ package cas_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -182,4 +183,33 @@ func TestUnorderedReaderThatIsFaster(t *testing.T) {
 			t.Errorf("woken %d times when the last reader that lived had left, want 1", n)
 		}
 	})
+}
+
+// Of waiters that have left nothing is kept, however long another one waits.
+func TestNothingIsKeptOfWaitersThatHaveLeft(t *testing.T) {
+	store := newStore()
+	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch, ProbeRounds: -1})
+	defer l.Wake("n", driver.NewWaiterID(), func(driver.Wakeup) {})()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for range 50_000 {
+		waits := request("n", "w", time.Minute)
+		waits.Waiter, waits.QueueFor = driver.NewWaiterID(), time.Minute
+		stop := l.Wake("n", waits.Waiter, func(driver.Wakeup) {})
+		_, during := l.TryAcquire(ended, waits)
+		stop()
+		if _, after := l.TryAcquire(ended, waits); during == nil || after == nil {
+			t.Fatal("granted in a context that has ended")
+		}
+	}
+	if grown := heap() - before; grown > 1<<20 {
+		t.Errorf("50,000 waiters have left %d KiB", grown>>10)
+	}
 }

@@ -56,9 +56,9 @@ func Decode(content []byte, rec any, version *int, want int) error {
 			Version int `json:"version"`
 		}
 		if json.Unmarshal(content, &peek) == nil && peek.Version != want {
-			err = errVersion(peek.Version, want)
+			return errVersion(peek.Version, want)
 		}
-		return err
+		return brief(err)
 	}
 	if *version != want {
 		return errVersion(*version, want)
@@ -67,6 +67,19 @@ func Decode(content []byte, rec any, version *int, want int) error {
 		return errors.New("there is more after the record")
 	}
 	return nil
+}
+
+// maxText is how much of an error of package json is shown. It quotes what the record has, such as the name of a field, which may be
+// the whole record.
+const maxText = 200
+
+// brief shortens the text of an error that is too long for a log.
+func brief(err error) error {
+	text := err.Error()
+	if len(text) <= maxText {
+		return err
+	}
+	return fmt.Errorf("%s… (%d bytes)", strings.ToValidUTF8(text[:maxText], ""), len(text))
 }
 
 func errVersion(version, want int) error {

@@ -1,10 +1,12 @@
 package lockrecord_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
@@ -31,6 +33,24 @@ func TestDecode(t *testing.T) {
 		if err := lockrecord.Decode([]byte(content), &rec, &rec.Version, 3); want == "" && err != nil || want != "" &&
 			(err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", content, err, want)
+		}
+	}
+}
+
+// Whatever a damaged record has, its error fits into a log.
+func TestDecodeErrorIsShort(t *testing.T) {
+	long := strings.Repeat("é", 1<<19)
+	for _, content := range []string{
+		`{"version":3,"` + long + `":1}`,
+		`{"version":3,"token":1` + strings.Repeat("0", 1<<20) + `}`,
+		`{"version":3,"acquiredAt":"` + long + `"}`,
+		`{"version":3,"owner":"a"}` + long,
+		long,
+	} {
+		var rec record
+		err := lockrecord.Decode([]byte(content), &rec, &rec.Version, 3)
+		if err == nil || len(err.Error()) > 300 || !utf8.ValidString(err.Error()) {
+			t.Errorf("%.40s: an error of %d bytes: %.400v", content, len(fmt.Sprint(err)), err)
 		}
 	}
 }
