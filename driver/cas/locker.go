@@ -158,12 +158,24 @@ func fromStore(ctx context.Context, doing string, err error) error {
 	switch {
 	case err == nil || errors.Is(err, ErrConflict):
 		return err
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w (%s)", doing, ctx.Err(), err.Error())
-	case driver.Lasting(err):
+	case driver.Lasting(err) && ctx.Err() == nil:
 		return fmt.Errorf("%s: %w", doing, err)
+	case ended(ctx):
+		return fmt.Errorf("%s: %w (%s)", doing, ctx.Err(), err.Error())
 	}
 	return fmt.Errorf("%s: %w", doing, plain(err))
+}
+
+// deadlineSlack is how much earlier than the context a client library may notice its deadline.
+const deadlineSlack = 50 * time.Millisecond
+
+// ended reports whether ctx has ended, or is about to: then it waits for that. Client libraries keep a context's deadline by
+// clocks of their own, some of them on the server, and fail with errors of their own before the context ends.
+func ended(ctx context.Context) bool {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= deadlineSlack {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // plain is an error that has no meaning of those that are certain. A store may return the cause of a context's

@@ -29,6 +29,9 @@ func (*RefusedError) Is(target error) bool { return target == ErrConflict }
 // Keys have at most 150 bytes, of a–z, 0–9 and -_.%~ only, and do not begin with a dot. A store whose keys
 // have fewer characters, or that is shared with others, encodes them further and puts a prefix before them.
 //
+// An error that comes when the context has ended, or in the last 50 ms before its deadline, counts as the context's end,
+// whatever its type is.
+//
 // An error says what failed, and shows no credential. It matches [driver.ErrDenied] (by [driver.Denied]) if the
 // store refused the call, certainly changed nothing, and will refuse it until a person changes something.
 // All other errors of Put but ErrConflict mean that the outcome is unknown.
