@@ -61,7 +61,7 @@ func plain(err error) string { return strings.TrimPrefix(err.Error(), "holdfast:
 func (c *checkup) server(ctx context.Context) bool {
 	var took time.Duration
 	err := c.l.call(ctx, nil, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		if c.found, err = lookUp(ctx, conn, c.l.config.table.quoted()); err != nil {
+		if c.found, err = lookUp(ctx, conn, c.l.config.table); err != nil {
 			return err
 		}
 		began := time.Now()
@@ -175,7 +175,7 @@ func (c *checkup) standbys(ctx context.Context) bool {
 // examineTable examines the table and the rights on it.
 func (c *checkup) examineTable(ctx context.Context) bool {
 	if c.found.oid == 0 {
-		c.OK(subjectTable, "there is none yet; the first program makes it in the schema %s", driver.Quote(c.found.current))
+		c.absentTable()
 		return false
 	}
 	var s tableState
@@ -198,6 +198,7 @@ func (c *checkup) examineTable(ctx context.Context) bool {
 	default:
 		c.OK(subjectTable, "%s has what locks need", c.table)
 	}
+	c.otherTables()
 	if s.missing != "" {
 		c.Wrong(subjectRights, "Run this as the owner, with the user of the locks:", "GRANT "+s.missing+" ON "+c.table+" TO USER",
 			"the user lacks %s on %s", s.missing, c.table)

@@ -171,7 +171,7 @@ func TestEncodingThatIsNotPassedOn(t *testing.T) {
 	wantError(t, f.refusal(), driver.ErrInvalid, "client_encoding", "LATIN1", "pooler")
 	c := client(t, postgrestest.URL(t))
 	run(t, c, `SET client_encoding = 'LATIN1'`)
-	if f, err := lookUp(bounded(t), c, "holdfast_locks"); f.client != "LATIN1" || err != nil {
+	if f, err := lookUp(bounded(t), c, tableName{"", DefaultTable}); f.client != "LATIN1" || err != nil {
 		t.Errorf("the encoding is %q, error %v", f.client, err)
 	}
 }

@@ -202,7 +202,7 @@ func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte,
 // MissingStore says which table does not exist, for [driver.MissingStore].
 func (l *Locker) MissingStore(ctx context.Context) (missing string, err error) {
 	err = l.do(ctx, "look for the table", "", nil, func(ctx context.Context, c *pgx.Conn) error {
-		f, err := lookUp(ctx, c, l.config.table.quoted())
+		f, err := lookUp(ctx, c, l.config.table)
 		if err == nil && f.oid == 0 {
 			missing = fmt.Sprintf("the table %s", l.config.table.quoted())
 		}

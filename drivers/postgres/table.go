@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -24,8 +25,10 @@ var Schema string
 // columns finds name and type of each column in [Schema].
 var columns = regexp.MustCompile(`(?m)^\t([a-z_]+) ([a-z ]+[a-z])`)
 
-// createTable is the SQL that makes the table. table is a quoted name.
-func createTable(table string) string { return strings.Replace(Schema, DefaultTable, table, 1) }
+// createTable is the SQL that makes the table, and fails if there is one. table is a quoted name.
+func createTable(table string) string {
+	return strings.Replace(Schema, "IF NOT EXISTS "+DefaultTable, table, 1)
+}
 
 // found is what the server says about itself and the table.
 type found struct {
@@ -38,22 +41,31 @@ type found struct {
 	readOnly   string   // default_transaction_read_only
 	fsync      string
 	commit     string // synchronous_commit
+	database   string
 	current    string // the schema in which a table is made
+	creates    *bool  // the user may make a table in the schema of the URL or in that; nil if there is no such schema
 	oid        uint32 // of the table; 0 if there is none
 	schema     string // of the table
+	others     []other
 }
 
-// lookUp reads what the server says. table is a quoted name.
-func lookUp(ctx context.Context, c *pgx.Conn, table string) (f found, err error) {
+// lookUp reads what the server says.
+func lookUp(ctx context.Context, c *pgx.Conn, table tableName) (f found, err error) {
+	var others string
 	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
 			current_setting('client_encoding'), pg_is_in_recovery(),
 			extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp())::float8,
 			current_setting('synchronous_standby_names'), current_setting('default_transaction_read_only'), current_setting('fsync'),
-			current_setting('synchronous_commit'), coalesce(current_schema()::text, ''), coalesce(c.oid, 0), coalesce(n.nspname::text, '')
+			current_setting('synchronous_commit'), current_database()::text, coalesce(current_schema()::text, ''),
+			(SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = coalesce(nullif($3::text, ''), current_schema())),
+			coalesce(c.oid, 0), coalesce(n.nspname::text, ''), `+othersSQL+`
 		FROM (SELECT to_regclass($1::text) AS oid) AS t LEFT JOIN pg_class AS c ON c.oid = t.oid
 		LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace`,
-		table).Scan(&f.version, &f.encoding, &f.client,
-		&f.recovering, &f.lag, &f.sync, &f.readOnly, &f.fsync, &f.commit, &f.current, &f.oid, &f.schema)
+		table.quoted(), table.name, table.schema).Scan(&f.version, &f.encoding, &f.client, &f.recovering, &f.lag, &f.sync, &f.readOnly,
+		&f.fsync, &f.commit, &f.database, &f.current, &f.creates, &f.oid, &f.schema, &others)
+	if err == nil {
+		f.others, err = decodeOthers(others)
+	}
 	return f, err
 }
 
@@ -76,9 +88,9 @@ func (f found) refusal() error {
 // prepare checks the server and the table, which it makes if it may.
 func (l *Locker) prepare(ctx context.Context, c *pgx.Conn) error {
 	for range 3 {
-		f, err := lookUp(ctx, c, l.config.table.quoted())
+		f, err := lookUp(ctx, c, l.config.table)
 		if err == nil {
-			err = f.refusal()
+			err = cmp.Or(f.refusal(), f.hides(l.config.table))
 		}
 		if err != nil {
 			return err
@@ -91,17 +103,20 @@ func (l *Locker) prepare(ctx context.Context, c *pgx.Conn) error {
 			}
 			// Promise 1: whatever the search path of a connection is, this is the table.
 			l.sql = statementsFor(tableName{f.schema, l.config.table.name}, l.config.history)
+			l.warnOfOthers(f)
 			return nil
 		case l.config.onlyReads:
 			return nil
 		case f.recovering:
 			return driver.Denied(errStandby)
-		case l.config.table.schema == "" && f.current == "":
+		case f.schemaFor(l.config.table) == "":
 			return driver.Denied(fmt.Errorf("no schema of the search path exists, so the table %s cannot be made; "+
 				"name one in the URL parameter %s", l.config.table.name, paramSchema))
 		}
-		_, err = c.Exec(ctx, createTable(l.config.table.quoted()))
-		if err != nil && !hasCode(err, codeUniqueViolation, codeDuplicateTable, codeDuplicateObject) { // another process makes it
+		made := tableName{f.schemaFor(l.config.table), l.config.table.name} // behind a pooler the next statement can have another search path
+		if _, err = c.Exec(ctx, createTable(made.quoted())); err == nil {
+			l.reportMade(f, made)
+		} else if !hasCode(err, codeUniqueViolation, codeDuplicateTable, codeDuplicateObject) { // another process makes it
 			return err
 		}
 	}
