@@ -110,7 +110,12 @@ func (l *Locker) createBlob(ctx context.Context, b lockBlob) error {
 	if !hasCode(err, bloberror.ContainerNotFound) {
 		return err
 	}
-	if _, err := l.container.Create(l.withRetries(ctx, 0), nil); err != nil && !hasCode(err, codesExist...) {
+	_, err = l.container.Create(l.withRetries(ctx, 0), nil)
+	switch {
+	case err == nil: // another container is another set of locks, so none is made without a word
+		l.config.logger.InfoContext(ctx, "holdfast: there was no container for locks, it was made", "backend", backend,
+			"container", l.containerName())
+	case !hasCode(err, codesExist...):
 		return fmt.Errorf("the container does not exist and cannot be created: %w", redact(err))
 	}
 	return l.uploadIfAbsent(ctx, b)

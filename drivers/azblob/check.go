@@ -122,9 +122,11 @@ func (c *checkup) unchecked(subject, detail, remedy, command string) {
 	c.Report(driver.Finding{Subject: subject, Level: driver.LevelUnchecked, Detail: detail, Remedy: remedy, Command: command})
 }
 
+func (c *checkup) containerName() string { return c.l.containerName() }
+
 // containerName is the last part of the container's address.
-func (c *checkup) containerName() string {
-	u, err := url.Parse(c.l.container.URL())
+func (l *Locker) containerName() string {
+	u, err := url.Parse(l.container.URL())
 	if err != nil {
 		return "the container"
 	}

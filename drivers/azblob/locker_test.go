@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Close interrupts running requests and reports it. Every later call fails.
@@ -54,6 +55,20 @@ func TestAcquireWhileBreaking(t *testing.T) {
 	wantHeld(t, l, "n")
 	if r := inspect(t, l, "n"); r.State != driver.StateHeld || !r.Broken || r.Owner != lease.Owner || r.TTL != lease.TTL {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The making of a container is logged once, with its name: another container is another set of locks.
+func TestContainerThatIsMadeIsLogged(t *testing.T) {
+	t.Parallel()
+	store := newTestContainer(t)
+	store.name = store.service.Fresh(t)
+	logger, log := locktest.NewLog()
+	for _, name := range []string{"first", "second"} {
+		acquire(t, store.locker(WithLogger(logger)), request(name))
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "it was made") || !strings.Contains(text, "container="+store.name) {
+		t.Errorf("logged %q", text)
 	}
 }
 

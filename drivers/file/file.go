@@ -275,7 +275,7 @@ func newLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := makeFolder(l.dir); err != nil {
+	if err := makeFolder(l.dir, l.settings.logger); err != nil {
 		return nil, err
 	}
 	return l, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,12 +14,20 @@ import (
 
 // makeFolder creates the folder if it is missing, accessible to its owner only. It checks the
 // path before, so that nothing is created in a folder that another user controls, and again
-// afterwards.
-func makeFolder(dir string) error {
+// afterwards. Another folder is another set of locks, so none is made without a word.
+func makeFolder(dir string, logger *slog.Logger) error {
 	if err := checkPath(dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err := os.MkdirAll(filepath.Dir(dir), 0o700)
+	if err == nil {
+		if err = os.Mkdir(dir, 0o700); err == nil {
+			logger.Info("holdfast: there was no folder for locks, it was made", "backend", backend, "folder", dir)
+		} else {
+			err = os.MkdirAll(dir, 0o700) // succeeds if it is there
+		}
+	}
+	if err != nil {
 		return driver.Errorf("holdfast: file: making the folder: %w", err)
 	}
 	if err := checkPath(dir); err != nil {

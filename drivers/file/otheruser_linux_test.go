@@ -2,6 +2,7 @@ package file
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -85,7 +86,7 @@ func folderThatMayNotBeEntered(t *testing.T, owner int, want string) {
 		_, err = reader.inspect(t.Context(), "job")
 		check("inspect", err)
 		if owner == os.Geteuid() { // of others' folders, it refuses all but root's before it enters them
-			check("open", makeFolder(dir))
+			check("open", makeFolder(dir, slog.New(slog.DiscardHandler)))
 		}
 		_, err = openWatch(dir, func(string, bool) {}, func() {})
 		if remedy, command := watchRemedy(err); strings.Contains(remedy, "limit") || command != "" || !strings.Contains(remedy, "read") {

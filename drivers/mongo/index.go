@@ -55,7 +55,16 @@ func (l *Locker) tryEnsureIndex(ctx context.Context) error {
 	if own := retentionIndex(indexes); own != nil {
 		return l.compareIndex(ctx, own)
 	}
-	return l.createIndex(ctx)
+	if len(indexes) > 0 { // every collection has one on _id
+		return l.createIndex(ctx)
+	}
+	if err := l.createIndex(ctx); err != nil {
+		return err
+	}
+	// Another database or collection is another set of locks, so none is made without a word. Without the right to make the index, the
+	// first lock makes the collection.
+	l.config.logger.InfoContext(ctx, "holdfast: there was no collection for locks, it is made", "backend", backend, "collection", l.namespace())
+	return nil
 }
 
 // index is an index as the server lists it. The Go driver's own type fails for an expireAfterSeconds that is no int32.

@@ -37,7 +37,8 @@ func TestIndex(t *testing.T) {
 		want    time.Duration
 		warning string
 	}{
-		{nil, 24 * time.Hour, ""},
+		{nil, 24 * time.Hour, `msg="holdfast: there was no collection for locks, it is made" backend=mongodb collection=` +
+			coll.Database().Name() + "." + coll.Name()},
 		{nil, 24 * time.Hour, ""},
 		{[]Option{WithRetention(2 * time.Hour)}, 24 * time.Hour, "another retention"},
 		{[]Option{WithRetention(2 * time.Hour), WithIndexUpdate()}, 2 * time.Hour, ""},
