@@ -114,10 +114,7 @@ func main() {
 		child.RunGuardian()
 		return
 	}
-	stopReaping := func() {}
-	if os.Getpid() == 1 { // of a container: nobody else reaps what probes and commands leave behind
-		stopReaping = child.ReapOrphans()
-	}
+	stopReaping := child.ReapOrphans() // in a container nobody else may do it
 	code := execute(os.Args[1:], os.Stdout, os.Stderr)
 	stopReaping()
 	os.Exit(code)

@@ -1,12 +1,17 @@
 package child
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 )
 
 // Only orphans are reaped, and children that a shell before holdfast had started: not a process that holdfast has started, and
@@ -105,5 +110,42 @@ func TestReaperLeavesTheCommandItsStatus(t *testing.T) {
 	defer ownChildren.mu.Unlock()
 	if len(ownChildren.pids) > 0 || ownChildren.starting > 0 {
 		t.Errorf("%v are still kept from the reaper; %d are starting", ownChildren.pids, ownChildren.starting)
+	}
+}
+
+// While a group keeps the lock, its processes are named every few seconds, before and after SIGKILL.
+func TestProcessesThatKeepTheLockAreNamed(t *testing.T) {
+	c := guardedCommand(t)
+	var out bytes.Buffer
+	s := &supervisor{hold: newTestLease(time.Hour, time.Minute), child: c, log: messages.NewLog(writerFunc(func(line []byte) { out.Write(line) }), false, false),
+		commandEnded: true}
+	for _, after := range []string{"", " after SIGKILL"} {
+		s.logIfDue()
+		s.logIfDue() // not again at once
+		want := fmt.Sprintf("process group %d (process %d) is still running%s; \"job\" is released only when it has ended\n", c.pid, c.pid, after)
+		if out.String() != "holdfast: "+want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+		out.Reset()
+		s.killSent, s.nextStuckReport = true, time.Time{}
+	}
+}
+
+// Only a /proc of the process's own PID namespace counts, also where both namespaces have the same ID for the process.
+func TestStatusOfAnotherNamespace(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Name:\tholdfast\nTgid:\t7\nPid:\t7\nPPid:\t1\nNSpid:\t7\nSeccomp:\t0\n": true,
+		"Name:\tholdfast\nPid:\t7\nPPid:\t1\n":                                   true, // an older system
+		"Name:\tholdfast\nPid:\t4711\nPPid:\t1\nNSpid:\t4711\t7\n":               false,
+		"Name:\tholdfast\nPid:\t7\nPPid:\t1\nNSpid:\t7\t7\n":                     false,
+		"Name:\tholdfast\nPid:\t8\nPPid:\t1\nNSpid:\t8\n":                        false,
+		"": false,
+	} {
+		if got := statusIsOf([]byte(status), 7); got != want {
+			t.Errorf("%q: %t, want %t", status, got, want)
+		}
+	}
+	if !procIsOwn() {
+		t.Error("this process is not in its own /proc")
 	}
 }

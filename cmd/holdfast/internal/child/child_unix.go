@@ -191,6 +191,17 @@ func (c *Child) groupRunning() bool {
 	return groupAlive(c.pid, 0)
 }
 
+// members returns the living processes of the group other than the guardian, as far as the system shows them.
+func (c *Child) members() (pids []int) {
+	all, _ := groupMembers(c.pid)
+	for _, p := range all {
+		if !p.zombie && p.pid != c.guardian.pid() {
+			pids = append(pids, p.pid)
+		}
+	}
+	return pids
+}
+
 // groupExists says what the answer to a signal that does nothing says of a process group: whether it has members.
 // "Operation not permitted" means that none of them may be signalled, such as a process that has become another user. On some
 // systems it can also mean that all have ended and are not reaped yet, which onlyZombies finds out.

@@ -2,7 +2,10 @@
 
 package child
 
-import "syscall"
+import (
+	"iter"
+	"syscall"
+)
 
 // childAttributes gives the command a process group of its own. These systems cannot kill
 // a child when its parent is killed; the guardian does that.
@@ -21,8 +24,20 @@ func othersDenied(int, int, func(int) bool) []int { return nil }
 // isZombie does not know: a zombie counts as denied until it is reaped, right after its end.
 func isZombie(int) bool { return false }
 
-// orphans finds none: holdfast is process 1 only in a Linux container.
-func orphans(map[int]bool) []int { return nil }
+// groupMembers finds none, for the same reason.
+func groupMembers(int) (members []process, known bool) { return nil, false }
 
-// inheritedChildren finds none, for the same reason.
+// process is a member of a group.
+type process struct {
+	pid    int
+	zombie bool
+}
+
+// inheritOrphans is false: holdfast is process 1 only in a Linux container.
+func inheritOrphans() bool { return false }
+
+// orphans finds none.
+func orphans(map[int]bool) iter.Seq[int] { return func(func(int) bool) {} }
+
+// inheritedChildren finds none.
 func inheritedChildren() map[int]bool { return nil }

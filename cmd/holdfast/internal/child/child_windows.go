@@ -121,6 +121,9 @@ func (c *Child) wake() error { return nil }
 // unreachable finds none: the job ends whatever users its processes have.
 func (c *Child) unreachable() []int { return nil }
 
+// members finds none: they end with the job.
+func (c *Child) members() []int { return nil }
+
 // IsGuardian is false: the job object serves as the guardian.
 func IsGuardian() bool { return false }
 

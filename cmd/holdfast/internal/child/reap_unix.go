@@ -17,7 +17,7 @@ type children struct {
 	mu       sync.Mutex
 	starting int // processes whose ID is not known yet
 	pids     map[int]bool
-	again    chan struct{} // has a value when a process was started: orphans may have been left out meanwhile
+	again    chan struct{} // has a value when a process was started or reaped: orphans may have been left out until then
 }
 
 // start starts a process. From before its start until reaped is called, no reaper takes its status.
@@ -32,11 +32,15 @@ func (c *children) start(path string, args []string, attributes *os.ProcAttr) (*
 	if err == nil {
 		c.pids[process.Pid] = true
 	}
+	c.reapAgain()
+	return process, err
+}
+
+func (c *children) reapAgain() {
 	select {
 	case c.again <- struct{}{}:
 	default:
 	}
-	return process, err
 }
 
 // reaped must be called after the status of a process was read: its ID may be an orphan's now.
@@ -44,6 +48,7 @@ func (c *children) reaped(pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pids, pid)
+	c.reapAgain()
 }
 
 // reapOrphan reaps a process that has ended, unless holdfast has started it. It reports whether the process is gone.
@@ -57,11 +62,17 @@ func (c *children) reapOrphan(pid int) bool {
 	return true
 }
 
-// ReapOrphans reaps, until stop is called, processes that ended after their parent. It must be called before anything is started.
-func ReapOrphans() (stop func()) { return reapOrphans(inheritedChildren()) }
+// ReapOrphans reaps, until stop is called, processes that ended after their parent, if holdfast inherits them. It must be called before
+// anything is started.
+func ReapOrphans() (stop func()) {
+	if !inheritOrphans() {
+		return func() {}
+	}
+	return reapOrphans(inheritedChildren())
+}
 
 // reapOrphans reaps, until stop is called, processes that ended after their parent. They become children of process 1,
-// which holdfast may be in a container. It owns inherited, the IDs of children that holdfast has not started.
+// which holdfast may be in a container, or of a subreaper. It owns inherited, the IDs of children that holdfast has not started.
 func reapOrphans(inherited map[int]bool) (stop func()) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
@@ -69,7 +80,7 @@ func reapOrphans(inherited map[int]bool) (stop func()) {
 	go func() {
 		defer close(done)
 		for {
-			for _, pid := range orphans(inherited) {
+			for pid := range orphans(inherited) {
 				if ownChildren.reapOrphan(pid) {
 					delete(inherited, pid) // the ID may be another's now
 				}

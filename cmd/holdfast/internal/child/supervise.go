@@ -7,13 +7,10 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
@@ -308,14 +305,7 @@ func (s *supervisor) unreachable() []int {
 
 // findUnreachable returns a text with the processes of the group that holdfast may not signal, or "".
 func (s *supervisor) findUnreachable() string {
-	var all []string
-	for _, pid := range s.unreachable() {
-		all = append(all, strconv.Itoa(pid))
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return "process " + strings.Join(all, ", process ")
+	return processes(s.unreachable())
 }
 
 // probeIfDue reports soon, not only when a signal must be sent, that the command has become another user. It reports a process
@@ -342,14 +332,6 @@ func (s *supervisor) probeIfDue() {
 	s.probed = found
 }
 
-// logGuardianKill says why the command was killed if the guardian did it.
-func (s *supervisor) logGuardianKill() {
-	if s.child.guardianKilled() && s.exitCode == exitcode.Signal+int(syscall.SIGKILL) {
-		s.log.Errorf("the guardian killed process group %d: the lease of %q had nearly expired, and holdfast had reported no renewal",
-			s.child.pid, s.hold.Name())
-	}
-}
-
 // endLeftovers ends the processes that the command has left behind in its group: they would
 // go on working without the lock. Processes that were already asked to end, together with
 // the command, get as much time as the command would have had.
@@ -360,6 +342,7 @@ func (s *supervisor) endLeftovers() {
 		s.killBy(time.Now().Add(leftoverTimeout))
 		action = "ending them"
 	}
+	s.nextStuckReport = time.Now().Add(stuckReportInterval)
 	s.log.Infof("the command has ended, but processes that it started are still running in process group %d: %s", s.child.pid, action)
 }
 
@@ -405,39 +388,5 @@ func (s *supervisor) orderGuardian() {
 	// Promise 2: if holdfast is stopped or stuck, the guardian kills the group before the lease expires.
 	if err := s.child.orderKill(func() time.Duration { return s.hold.ExpiresIn() - grace/10 }, grace/10); err != nil {
 		s.log.Verbosef("cannot reach the guardian of process group %d: %v", s.child.pid, err)
-	}
-}
-
-// logIfDue reports a group that does not end, and a guardian that has ended.
-func (s *supervisor) logIfDue() {
-	now := time.Now()
-	if s.killSent && now.After(s.nextStuckReport) {
-		s.nextStuckReport = now.Add(stuckReportInterval)
-		after := "is released only when it has ended"
-		if s.lost {
-			after = "is lost, and another may hold it"
-		}
-		s.log.Errorf("process group %d is still running after SIGKILL; %q %s", s.child.pid, s.hold.Name(), after)
-	}
-	if !s.unguardedSince.IsZero() && now.After(s.unguardedSince.Add(ForwardDelay)) {
-		s.unguardedSince = time.Time{}
-		if !s.commandEnded && !s.killSent {
-			s.log.Errorf("the guardian of process group %d has ended: %s", s.child.pid, UnguardedRisk)
-		}
-	}
-}
-
-// UnguardedRisk is what can happen without a guardian.
-const UnguardedRisk = "if holdfast is now killed or stopped, the command or a process that it started may keep running without the lock"
-
-func (s *supervisor) logSuspended() {
-	s.log.Infof("suspended together with the command; %q is lost unless they are resumed within %s", s.hold.Name(),
-		format.Duration(s.hold.LostIn()))
-	s.log.Flush()
-}
-
-func (s *supervisor) logSignalError(err error) {
-	if err != nil {
-		s.log.Verbosef("cannot signal process group %d: %v", s.child.pid, err)
 	}
 }
