@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 )
@@ -225,22 +226,68 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 
 	file := filepath.Join(dir, "passwords")
-	if err := os.WriteFile(file, []byte("*:*:*:*:of the file\n"), 0o600); err != nil {
-		t.Fatal(err)
+	write := func(password string) {
+		if err := os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
+	write("first")
 	own, err := pgx.ParseConfig("postgres://app@127.0.0.1:1/x?passfile=" + queryEscape(file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	own.Password = "of the program"
-	if rereads(own, false)(own); own.Password != "of the program" {
-		t.Errorf("the password is now one %s", own.Password)
+	another, programs := own.Copy(), own.Copy()
+	another.User, programs.Password = "another", "of the program"
+	for _, c := range []struct {
+		dial *pgx.ConnConfig
+		want string
+	}{{own, "second"}, {another, "first"}, {programs, "of the program"}} {
+		write("first")
+		again := rereads(c.dial, false)
+		write("second")
+		if again(c.dial); c.dial.Password != c.want {
+			t.Errorf("the password is %q, want %q", c.dial.Password, c.want)
+		}
 	}
-	other := own.Copy()
-	other.Password, other.User = "of the file", "another"
-	if rereads(other, false)(other); other.Password != "of the file" {
-		t.Errorf("the password of another user is now one %s", other.Password)
+}
+
+// The connection that listens follows the others to another server, such as the new primary. Here it is another database, whose
+// notifications do not reach the one before either.
+func TestTheListenerFollowsTheOthers(t *testing.T) {
+	t.Parallel()
+	first, second := postgrestest.URL(t), postgrestest.URL(t)
+	other := open(t, second)
+	admin := client(t, first)
+	const name = `SELECT current_database()::text`
+	databases := []string{scan[string](t, admin, name), scan[string](t, client(t, second), name)}
+	var moved atomic.Int32
+	logger, logged := locktest.NewLog()
+	l, err := openWith(bounded(t), t, first, func(c *pgxpool.Config) {
+		c.BeforeConnect = func(_ context.Context, dial *pgx.ConnConfig) error {
+			dial.Database = databases[moved.Load()]
+			return nil
+		}
+	}, WithLogger(logger))
+	if err != nil {
+		t.Fatal(err)
 	}
+	woken := wakeupsOf(t, l, "job", "w")
+	held := acquire(t, other, request("job", "a"))
+	moved.Store(1)
+	run(t, admin, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid() AND query NOT LIKE 'LISTEN%'`)
+	postgrestest.WaitFor(t, "the lock is asked for in the other database", func() bool {
+		_, err := l.TryAcquire(bounded(t), waiting("job", "b", "w"))
+		return errors.Is(err, driver.ErrHeld)
+	})
+	wantWakeup(t, woken, driver.WakingBegan) // again
+	if n := strings.Count(logged.String(), "level=WARN"); n != 1 || !strings.Contains(logged.String(), errMoved.Error()) {
+		t.Errorf("logged: %s", logged)
+	}
+	if err := other.Release(bounded(t), held); err != nil {
+		t.Fatal(err)
+	}
+	wantWakeup(t, woken, driver.MayBeFree)
 }
 
 // writeCertificate writes a certificate of an authority.

@@ -27,9 +27,9 @@ const (
 	probeTime = 3 * time.Second
 	// retryUndelivered is the backoff after a probe that was not delivered.
 	retryUndelivered = time.Minute
-	// await is how long the connection waits for a notification before the Follower is asked whether it is needed.
-	await = time.Second
-	// idleChecks is after how many of these waits the connection is checked: it can be dead without a sign.
+	// quietTime is how long the connection waits for a notification before the Follower is asked whether it is needed.
+	quietTime = time.Second
+	// idleChecks is after how many of these waits the connection is checked.
 	idleChecks = 30
 	// wakeTime limits the statement that wakes waiters.
 	wakeTime = time.Second
@@ -165,10 +165,15 @@ func (l *Locker) reportListening(err error) {
 
 // listener is a connection that listens.
 type listener struct {
-	l     *Locker
-	conn  *pgx.Conn
-	quiet int // waits in a row without a notification
+	l       *Locker
+	conn    *pgx.Conn
+	quiet   int       // waits in a row without a notification
+	checked time.Time // when the latest probe was sent
 }
+
+// errMoved: the connection that listens has become useless without a sign.
+var errMoved = errors.New("notifications do not arrive any more: the connection that listens reaches another server than the others do, " +
+	"such as a former primary; it is opened again")
 
 // listen opens a connection of its own and shows that notifications reach it.
 func (l *Locker) listen(ctx context.Context) (follower.Events, error) {
@@ -187,9 +192,11 @@ func (l *Locker) listen(ctx context.Context) (follower.Events, error) {
 		return nil, err
 	}
 	events := &listener{l: l, conn: conn}
-	channel := channelPrefix + l.id
-	if _, err = conn.PgConn().Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()).ReadAll(); err == nil {
-		err = events.probe(ctx, channel)
+	if _, err = conn.PgConn().Exec(ctx, "LISTEN "+pgx.Identifier{l.channel()}.Sanitize()).ReadAll(); err == nil {
+		var probe string
+		if probe, err = events.probe(ctx); err == nil {
+			err = events.await(ctx, probe)
+		}
 	}
 	if err != nil {
 		events.Close()
@@ -198,16 +205,21 @@ func (l *Locker) listen(ctx context.Context) (follower.Events, error) {
 	return events, nil
 }
 
-// probe sends a notification on another connection and waits for it. On the same one it would arrive through any pooler.
-func (e *listener) probe(ctx context.Context, channel string) error {
-	probe := rand.Text()
-	err := e.l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, notifySQL, []string{channel}, []string{probe})
+func (l *Locker) channel() string { return channelPrefix + l.id }
+
+// probe sends a notification on another connection. On the same one it would arrive through any pooler.
+func (e *listener) probe(ctx context.Context) (probe string, err error) {
+	probe = rand.Text()
+	err = e.l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, notifySQL, []string{e.l.channel()}, []string{probe})
 		return err
 	})
-	if err != nil {
-		return err
-	}
+	e.checked = time.Now()
+	return probe, err
+}
+
+// await waits for the notification of probe.
+func (e *listener) await(ctx context.Context, probe string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	for {
@@ -220,29 +232,49 @@ func (e *listener) probe(ctx context.Context, channel string) error {
 		case n.Payload == probe:
 			return nil
 		}
+		e.pass(n)
 	}
+}
+
+// pass passes a notification of a release on.
+func (e *listener) pass(n *pgconn.Notification) {
+	var p payload
+	if json.Unmarshal([]byte(n.Payload), &p) == nil && p.Name != "" {
+		e.l.follower.Event(p.Name, p.Waiter, time.Duration(p.Turn)*time.Millisecond)
+	}
+}
+
+// check finds out whether notifications still arrive. The connection can be dead without a sign, or that of a former primary,
+// while the others are those of the new one.
+func (e *listener) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, e.l.config.timeout)
+	defer cancel()
+	probe, err := e.probe(ctx)
+	if err != nil { // which says nothing about this connection
+		return e.conn.Ping(ctx)
+	}
+	if err = e.await(ctx, probe); errors.Is(err, errUndelivered) {
+		err = errMoved
+		e.l.reportListening(err)
+	}
+	return err
 }
 
 // Next implements [follower.Events].
 func (e *listener) Next(ctx context.Context) error {
-	waiting, cancel := context.WithTimeout(ctx, await)
+	waiting, cancel := context.WithTimeout(ctx, quietTime)
 	defer cancel()
 	n, err := e.conn.WaitForNotification(waiting)
 	switch {
 	case err == nil:
 		e.quiet = 0
-		var p payload
-		if json.Unmarshal([]byte(n.Payload), &p) == nil && p.Name != "" {
-			e.l.follower.Event(p.Name, p.Waiter, time.Duration(p.Turn)*time.Millisecond)
-		}
+		e.pass(n)
 		return nil
 	case waiting.Err() == nil || e.conn.IsClosed():
 		return fmt.Errorf("the connection that listens has ended: %w", err)
 	}
-	if e.quiet++; e.quiet%idleChecks == 0 {
-		checking, cancel := context.WithTimeout(ctx, e.l.config.timeout)
-		defer cancel()
-		return e.conn.Ping(checking)
+	if e.quiet++; e.quiet%idleChecks == 0 || e.l.conns.madeAfter(e.checked) {
+		return e.check(ctx)
 	}
 	return nil
 }
