@@ -62,7 +62,8 @@ type Locker interface {
 	// Renew extends the lease to at least l.TTL from now on the backend's clock. If the
 	// backend fixes the length of a lease at the grant, Renew extends it to that length
 	// from now. Renew never shortens a lease. It also renews a lease that has expired, if
-	// nobody has taken the lock since.
+	// nobody has taken the lock since. A Shared lease that has expired ends for good when the last
+	// other holder's ends by a release or by BreakNow.
 	//
 	// Without an error it returns l with the State for the next request. l.State may be older than
 	// what the backend has, or empty; see [LeaseState].

@@ -66,6 +66,15 @@ var batchClauses = []clause{
 		},
 	},
 	{
+		name: "batch/broken", needs: canRenewBatch | canBreak,
+		says: "RenewBatch renews each lease as Renew does: a broken one is lost, and the others are renewed.",
+		run: func(c *check) {
+			leases := []driver.Lease{c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name())), c.acquire(c.a, c.request(c.name()))}
+			c.breakLock(leases[1].Name)
+			c.renewBatch(leases, nil, driver.ErrLost, nil)
+		},
+	},
+	{
 		name: "batch/many", needs: canRenewBatch,
 		says: "RenewBatch renews many leases. It returns one result for each lease, in order.",
 		run: func(c *check) {

@@ -276,6 +276,18 @@ func batchFaults() []fault {
 			}),
 		},
 		{
+			name: "a broken holder fails the batch", caught: []string{"batch/broken", "shared/broken in a batch"},
+			make: batches(func(w *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
+				_, errs := next.RenewBatch(ctx, leases)
+				if slices.ContainsFunc(leases, func(l driver.Lease) bool { return w.record(l.Name).Broken }) {
+					for i, l := range leases {
+						errs[i] = opErr(l.Name, errors.New("inconsistent answers"))
+					}
+				}
+				return errs
+			}),
+		},
+		{
 			name: "a batch ends at 500", says: "returned 500 results", caught: []string{"batch/many"},
 			make: batches(func(_ *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error {
 				return errOf(next.RenewBatch(ctx, leases[:min(len(leases), 500)]))

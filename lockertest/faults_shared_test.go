@@ -106,6 +106,16 @@ func sharedGrantFaults() []fault {
 			}),
 		},
 		{
+			name: "nothing is reserved after readers", says: "before the writer that waits", caught: []string{"shared/a dead reader ends no turn"},
+			make: retried(func(w *fixture, req driver.Request, r driver.Record) bool {
+				if req.Mode == driver.Exclusive && req.QueueFor > 0 {
+					w.note("writer "+req.Name, req.Waiter)
+				}
+				writer, waits := w.noted("writer " + req.Name).(driver.WaiterID)
+				return req.Mode == driver.Shared && r.State == driver.StateFree && waits && w.plain.Leave(w.ctx, writer, []string{req.Name}) == nil
+			}),
+		},
+		{
 			name: "each reader has a turn of its own", says: "in the turn of the first", caught: []string{"shared/readers have one turn"},
 			make: requests(func(_ *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
 				asked := req

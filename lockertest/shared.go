@@ -43,7 +43,7 @@ var sharedTimeClauses = []clause{
 	{
 		name: "shared/renewed alone", needs: canShare, waits: true,
 		says: "A renewal extends the lease of one holder. Renew also renews a lease that has expired, if no Exclusive request was granted " +
-			"since, and nobody else was granted the lock.",
+			"since, nobody else was granted the lock, and no other holder has released it.",
 		run: func(c *check) {
 			name := c.name()
 			one, two := c.acquire(c.a, c.shared(name, c.cfg.TTL)), c.acquire(c.b, c.shared(name, c.cfg.TTL))
@@ -284,6 +284,21 @@ var sharedClauses = []clause{
 			alone := c.acquire(c.a, c.request(c.name()))
 			c.renewBatch([]driver.Lease{one, gone, alone, two}, nil, driver.ErrLost, nil, nil)
 			c.readBy("after a batch", name, one, two)
+		},
+	},
+	{
+		name: "shared/broken in a batch", needs: canShare | canRenewBatch | canBreak,
+		says: "RenewBatch renews each lease as Renew does: a broken holder of a Shared lock is lost, and all others are renewed.",
+		run: func(c *check) {
+			alone, other := c.acquire(c.a, c.shared(c.name(), c.long())), c.acquire(c.a, c.shared(c.name(), c.long()))
+			name := c.name()
+			one, two := c.acquire(c.a, c.shared(name, c.long())), c.acquire(c.a, c.shared(name, c.long()))
+			for _, lease := range []driver.Lease{alone, two} {
+				if err := c.b.Capabilities().Breaker.Break(c.ctx, lease.Name, driver.BreakToken(lease.Token)); err != nil {
+					c.errorf("Break: %v", err)
+				}
+			}
+			c.renewBatch([]driver.Lease{alone, other, one, two}, driver.ErrLost, nil, nil, driver.ErrLost)
 		},
 	},
 	{

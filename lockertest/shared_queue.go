@@ -1,6 +1,10 @@
 package lockertest
 
-import "github.com/holdfast-go/holdfast/driver"
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
 
 var sharedQueueClauses = []clause{
 	{
@@ -14,6 +18,26 @@ var sharedQueueClauses = []clause{
 			c.joinShared(second, reader.Name, 2)
 			c.release(c.a, reader)
 			c.acquire(c.b, writer)
+		},
+	},
+	{
+		name: "shared/a dead reader ends no turn", needs: canShare | canQueue, waits: true,
+		says: "A free lock is reserved for the waiters in their order. The last of its holders to release it has made it free, although the " +
+			"lease of another had expired before.",
+		run: func(c *check) {
+			name := c.name()
+			dead, last := c.acquire(c.a, c.shared(name, c.cfg.TTL)), c.acquire(c.a, c.shared(name, c.long()))
+			c.expire(dead.TTL + driver.MaxTurns*c.info.Turn)
+			writer := c.join(c.b, name, 1)
+			released := time.Now()
+			c.release(c.a, last)
+			overtaken := c.grants(c.a, c.shared(name, c.long()))
+			if inTime := time.Since(released) < c.info.Turn || c.cfg.Advance != nil; overtaken && inTime {
+				c.fatalf("a reader without a position was granted the lock before the writer that waits")
+			}
+			if !overtaken {
+				c.acquire(c.b, writer)
+			}
 		},
 	},
 	{

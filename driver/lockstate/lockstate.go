@@ -170,6 +170,7 @@ func (k *Lock) belongsTo(holder string) bool {
 func (k *Lock) Release(holder string, now Moment) bool {
 	if i := k.reader(holder); i >= 0 {
 		k.endReader(i, driver.EndReleased, now.Wall)
+		k.endedReader(now)
 		return true
 	}
 	if !k.belongsTo(holder) {

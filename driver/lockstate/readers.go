@@ -15,7 +15,8 @@ import (
 const Shared = "shared"
 
 // Reader is one holder of a lock that is held [driver.Shared]. Its lease ends by itself, whatever becomes of the
-// others. A reader whose lease has expired stays until the next grant, and can renew the lease until then.
+// others. A reader whose lease has expired stays until the next grant, or until the last of the others has ended, and can renew the lease
+// until then.
 type Reader struct {
 	Holder string `json:"holder"` // as [Lock].Holder
 	Owner  string `json:"owner"`
@@ -170,6 +171,14 @@ func (k *Lock) endReader(i int, end driver.End, until time.Time) {
 	k.sum()
 }
 
+// endedReader is to be called after a reader has ended. The lock is free from now on if no other has a valid lease: those whose leases have
+// expired end, too, since the turns of the waiters would count from their expiry.
+func (k *Lock) endedReader(now Moment) {
+	if !k.Held(now) {
+		k.dropExpired(now)
+	}
+}
+
 // dropExpired removes the readers whose leases have expired, and returns the others.
 func (k *Lock) dropExpired(now Moment) []Reader {
 	for i := len(k.Readers) - 1; i >= 0; i-- {
@@ -226,6 +235,9 @@ func (k *Lock) freeReaders(now Moment, only []uint64) (changed bool) {
 			k.endReader(i, driver.EndFreed, now.Wall)
 			changed = true
 		}
+	}
+	if changed {
+		k.endedReader(now)
 	}
 	return changed
 }

@@ -291,7 +291,9 @@ func TestReadersAsTheModelSays(t *testing.T) {
 				if got := k.Release(id, now); got != is {
 					t.Fatalf("%s: released %v, want %v", what, got, is)
 				}
-				delete(m.all, id)
+				if delete(m.all, id); is && len(m.live()) == 0 { // it is free, and readers whose leases have expired have ended, too
+					clear(m.all)
+				}
 			case 5:
 				switch r.IntN(4) {
 				case 0:

@@ -3,6 +3,8 @@ package mongo
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -25,9 +27,9 @@ func (l *Locker) renewReaders(ctx context.Context, chunk []int, leases []driver.
 	if err != nil {
 		return nil, err
 	}
-	documents := int64(0)
-	for _, name := range found {
-		if len(name.renewable) > 0 {
+	documents := int64(0) // with a lease that could be renewed: the update matches none in which all of them are broken
+	for _, one := range found {
+		if slices.Contains(slices.Collect(maps.Values(one.renewable)), true) {
 			documents++
 		}
 	}

@@ -172,18 +172,25 @@ func renewedReaders(matches, ttl any) []bson.E {
 }
 
 // endReaders ends the readers that match a condition. end is how, for the reader refX. The lock is free after the last
-// one has ended.
+// one has ended. If no other has a valid lease, those whose leases have expired end, too: the turns of the waiters would count from their
+// expiry.
 func endReaders(matches, end any, keep int) list {
-	some := expr("$gt", docOf("$size", ref(fieldReaders)), 0)
+	ending := func(matches, end, until any) bson.E {
+		return field(fieldHistory, expr("$slice", withEnded(filter(ref(fieldReaders), matches), end, until), -keep))
+	}
+	left := ref(fieldReaders)
+	held := expr("$gt", docOf("$max", left+"."+readerExpires), serverNow) // of no readers it is null, which is less than all dates
 	return list{
 		docOf("$set", doc{
-			field(fieldHistory, expr("$slice", withEnded(filter(ref(fieldReaders), matches), end, serverNow), -keep)),
-			field(fieldReaders, filter(ref(fieldReaders), not(matches))),
+			ending(matches, end, serverNow),
+			field(fieldReaders, filter(left, not(matches))),
 		}),
 		docOf("$set", doc{
-			field(fieldLeaseID, cond(some, ref(fieldLeaseID), removeField)),
-			field(fieldExpiresAt, cond(some, docOf("$max", ref(fieldReaders+"."+readerExpires)), serverNow)),
-			field(fieldTTL, cond(some, docOf("$max", ref(fieldReaders+"."+readerTTL)), ref(fieldTTL))),
+			ending(not(held), brokenOr(endNumber(driver.EndExpired)), refX+"."+readerExpires),
+			field(fieldReaders, cond(held, left, list{})),
+			field(fieldLeaseID, cond(held, ref(fieldLeaseID), removeField)),
+			field(fieldExpiresAt, cond(held, docOf("$max", left+"."+readerExpires), serverNow)),
+			field(fieldTTL, cond(held, docOf("$max", left+"."+readerTTL), ref(fieldTTL))),
 		}),
 	}
 }
