@@ -19,6 +19,9 @@ import (
 // started, does not wait for the lock first. Its errors carry an exit code and do not name the command, which may hold a secret.
 func FindExecutable(command string) (string, error) {
 	path, err := exec.LookPath(command)
+	if errors.Is(err, exec.ErrDot) && runtime.GOOS != "windows" { // PATH names the folder, which Windows also searches without that
+		path, err = "."+string(os.PathSeparator)+path, nil
+	}
 	var lookup *exec.Error // its text would repeat the command
 	if errors.As(err, &lookup) {
 		err = lookup.Err

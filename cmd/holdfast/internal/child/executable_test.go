@@ -56,6 +56,39 @@ func TestCommandThatCannotBeStarted(t *testing.T) {
 	}
 }
 
+// A command that PATH finds in a relative folder is run, as by sh, env and flock: PATH=node_modules/.bin:$PATH is usual in CI.
+func TestCommandInRelativeFolder(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.MkdirAll("node_modules/.bin", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{"node_modules/.bin/tool": "#!/bin/sh\nexit 7\n", "here": "#!/bin/sh\nexit 7\n", "bad": "echo\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", "node_modules/.bin:."+string(os.PathListSeparator)+os.Getenv("PATH"))
+	for _, command := range []string{"tool", "here"} {
+		path, err := FindExecutable(command)
+		if err != nil {
+			t.Errorf("%s: %v", command, err)
+			continue
+		}
+		c, unguarded, err := Start(path, []string{command}, os.Environ(), mayStart)
+		if err != nil || unguarded != nil {
+			t.Fatal(path, err, unguarded)
+		}
+		code, ended := 0, false
+		eventually(t, "the command ends", func() bool { code, ended = c.poll(); return ended })
+		if c.Close(); code != 7 {
+			t.Errorf("%s: exit code %d", path, code)
+		}
+	}
+	if _, err := FindExecutable("bad"); exitcode.Of(err) != exitcode.NotExecutable || !strings.Contains(err.Error(), `no "#!" line`) {
+		t.Errorf("%v", err)
+	}
+}
+
 // systemWithFormats makes the formats that the system was taught those of a folder, which it returns: at first none.
 func systemWithFormats(t *testing.T) string {
 	t.Helper()
