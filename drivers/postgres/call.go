@@ -118,6 +118,10 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 
 func (l *Locker) once(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
 	return l.pool.AcquireFunc(bare{ctx}, func(c *pgxpool.Conn) error {
+		if l.cluster.left(c.Conn().PgConn()) { // nothing was sent
+			l.pool.Reset()
+			return errOldPrimary
+		}
 		noted := c.Conn().PgConn().CustomData()
 		delete(noted, warning)
 		err := work(ctx, c.Conn())
@@ -154,6 +158,7 @@ func (l *Locker) repeats(ctx context.Context, err error, tries int) bool {
 		// Another changed the row between two statements; or the default isolation level is stricter than this driver needs;
 		// or two first grants of a name came within one millisecond, and met in the index of (name, token).
 		most = mostRepeats
+	case err == errOldPrimary: //nolint:errorlint // it is that of a connection that was made before: the next one leads to the new primary
 	case hasCode(err, codeNotSupported, codeReadOnly), !errors.As(err, &connect) && pgconn.SafeToRetry(err):
 		// The table was altered; or the server is a standby now; or the connection was dead.
 	default:
@@ -178,6 +183,7 @@ func (l *Locker) explain(ctx, limited context.Context, err error) error {
 	var server *pgconn.PgError
 	var connect *pgconn.ConnectError
 	var slow net.Error
+	denied := lasting(err)
 	switch {
 	case err == nil, driver.OutcomeKnown(err):
 		return err
@@ -189,6 +195,8 @@ func (l *Locker) explain(ctx, limited context.Context, err error) error {
 		return fmt.Errorf("no answer within %v: %w (%s)", l.config.timeout, context.DeadlineExceeded, textOf(err))
 	case errors.As(err, &slow) && slow.Timeout(): // pgx can find the end of an earlier call's context on the connection
 		return fmt.Errorf("no answer in time: %w (%s)", context.DeadlineExceeded, textOf(err))
+	case denied != nil:
+		return denied
 	case !errors.As(err, &server):
 		return errors.New(textOf(err))
 	case strings.HasPrefix(server.Code, "22") && errors.As(err, &connect):
@@ -216,10 +224,13 @@ func (e *serverError) Unwrap() error { return e.err }
 func textOf(err error) string {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {
-		return "cannot connect: " + strings.ReplaceAll(errors.Unwrap(connect).Error(), "\n", "; ")
+		return "cannot connect: " + connectText.Replace(errors.Unwrap(connect).Error())
 	}
 	return err.Error()
 }
+
+// connectText leaves out which of pgx's functions refused a server.
+var connectText = strings.NewReplacer("\n", "; ", "ValidateConnect failed: ", "")
 
 func hasCode(err error, codes ...string) bool { return slices.Contains(codes, sqlState(err)) }
 

@@ -39,7 +39,7 @@ type checkup struct {
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	c := &checkup{l: l, Report: report}
 	return driverutil.CheckSteps(ctx, backend, l.calls.Closed,
-		c.server, c.primary, c.durability, c.standbys, c.examineTable, c.clock, c.waking)
+		c.server, c.hosts, c.primary, c.durability, c.standbys, c.examineTable, c.clock, c.waking)
 }
 
 // read runs one query of a step. A right that is missing leaves the step unchecked.
@@ -211,6 +211,7 @@ func (c *checkup) examineTable(ctx context.Context) bool {
 	} else {
 		c.OK(subjectRows, "no policy hides rows from this user")
 	}
+	c.subscriptions(ctx)
 	return s.missing == ""
 }
 

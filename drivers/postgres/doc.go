@@ -24,7 +24,8 @@
 // # Fail-over
 //
 // With synchronous standbys (synchronous_standby_names) an acknowledged grant survives the loss of the server. Without
-// them a fail-over can forget the latest grants, and the driver declares that. If the wait for a standby is cancelled,
+// them a fail-over can forget the latest grants, and the driver declares that. A new
+// connection to another cluster, or to a lower timeline, than the Locker has used is refused. If the wait for a standby is cancelled,
 // the server reports success with a warning. The driver returns an error with an unknown outcome then, and the client
 // cleans up.
 //

@@ -48,6 +48,7 @@ type Locker struct {
 	grants          chan struct{} // has an element for each acquire that may use a connection
 	unprepared      atomic.Bool
 	conns           connections
+	cluster         cluster
 	follower        *follower.Follower
 	warned          atomic.Bool           // that nothing wakes waiters
 	readListenFiles func(*pgx.ConnConfig) // those of the URL of config.listen
@@ -194,6 +195,7 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 		dial.RuntimeParams["application_name"] = "holdfast"
 	}
 	configure(dial)
+	dial.ValidateConnect = l.cluster.checked(dial.ValidateConnect)
 	dial.OnNotification = nil // of the program's own notifications; pgx would give it those of the Locker
 	theirs := dial.OnNotice
 	dial.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
