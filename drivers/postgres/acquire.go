@@ -76,6 +76,9 @@ func (l *Locker) grant(ctx context.Context, c *pgx.Conn, req ask) (driver.Lease,
 		lease.Owner, lease.Token, lease.Contended = k.Owner, k.Token, len(k.Queue) > 0
 	}
 	switch {
+	case errors.Is(err, errNotStored):
+		_, _ = c.Exec(ctx, l.sql.release, req.name, req.holder) // of what is stored of it, such as a shorter lease
+		return driver.Lease{}, err
 	case hasCode(err, codeLockTimeout):
 		// A transaction that guards its writes by the lease before has not ended, so the lock is not free.
 		return driver.Lease{}, &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld}}
@@ -96,12 +99,19 @@ type read struct {
 
 // tryGrant grants the lock if that needs no decision, and completes the lease. Otherwise it returns what there is, or nil.
 func (l *Locker) tryGrant(ctx context.Context, c *pgx.Conn, req ask, lease *driver.Lease) (*read, error) {
+	return scanGrant(c.QueryRow(ctx, l.sql.acquire, req.name, req.holder, toText(req.Owner), req.TTL.Milliseconds(), req.Data,
+		req.from, req.waiter, req.polls), lease)
+}
+
+// scanGrant reads the row of acquireSQL.
+func scanGrant(result pgx.Row, lease *driver.Lease) (*read, error) {
 	r := &row{}
 	var token pgtype.Int8
-	var contended pgtype.Bool
-	err := c.QueryRow(ctx, l.sql.acquire, req.name, req.holder, toText(req.Owner), req.TTL.Milliseconds(), req.Data,
-		req.from, req.waiter, req.polls).
-		Scan(r.targets(&token, &contended)...)
+	var contended, kept pgtype.Bool
+	err := result.Scan(r.targets(&token, &contended, &kept)...)
+	if err == nil && token.Valid && !kept.Bool {
+		return nil, errNotStored
+	}
 	if lease.Token, lease.Contended = uint64(token.Int64), contended.Bool; err != nil || token.Valid || !r.name.Valid {
 		return nil, err // without a row it was removed meanwhile
 	}
@@ -139,8 +149,8 @@ func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) erro
 
 // write writes a lock unless its row has changed since it was read. Without data it leaves them alone.
 func (l *Locker) write(ctx context.Context, c *pgx.Conn, name string, k *read) error {
-	tag, err := c.Exec(ctx, l.sql.write, append([]any{name, k.version}, values(k.Lock, l.config.history)...)...)
-	if err == nil && tag.RowsAffected() == 0 {
+	found, err := stored(c.QueryRow(ctx, l.sql.write, append([]any{name, k.version}, values(k.Lock, l.config.history)...)...))
+	if err == nil && !found {
 		err = errChanging
 	}
 	return err

@@ -20,6 +20,7 @@ import (
 // Codes of the server's errors.
 const (
 	codeNotSupported       = "0A000"
+	codeBadParameter       = "22023"
 	codeReadOnly           = "25006"
 	codeNoStatement        = "26000"
 	codeUniqueViolation    = "23505"
@@ -159,8 +160,9 @@ func (l *Locker) repeats(ctx context.Context, err error, tries int) bool {
 		// or two first grants of a name came within one millisecond, and met in the index of (name, token).
 		most = mostRepeats
 	case err == errOldPrimary: //nolint:errorlint // it is that of a connection that was made before: the next one leads to the new primary
-	case hasCode(err, codeNotSupported, codeReadOnly), !errors.As(err, &connect) && pgconn.SafeToRetry(err):
-		// The table was altered; or the server is a standby now; or the connection was dead.
+	case errors.Is(err, errNotStored), hasCode(err, codeNotSupported, codeReadOnly), !errors.As(err, &connect) && pgconn.SafeToRetry(err):
+		// The server's clock has stepped back, or a trigger changes rows; or the table was altered; or the server is a standby now; or
+		// the connection was dead.
 	default:
 		return false
 	}

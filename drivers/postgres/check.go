@@ -179,22 +179,32 @@ func (c *checkup) examineTable(ctx context.Context) bool {
 		return false
 	}
 	var s tableState
+	var meddles driver.Finding
+	c.table = tableName{c.found.schema, c.l.config.table.name}.quoted()
 	if !c.read(ctx, subjectTable, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		s, err = readTable(ctx, conn, c.found.oid)
+		if s, err = readTable(ctx, conn, c.found.oid); err == nil && s.problem == "" {
+			if s.missing != "" {
+				s.triggers = "" // they are not tried
+			}
+			meddles, err = s.finding(ctx, c.l, conn, c.table)
+		}
 		return err
 	}) {
 		return false
 	}
-	c.table = tableName{c.found.schema, c.l.config.table.name}.quoted()
 	switch {
 	case s.problem != "":
 		c.Wrong(subjectTable, "Name another table in the URL parameter "+paramTable+", in all programs at the same time, "+
 			"or alter this one as the driver's schema.sql has it.", "",
 			"%s is not one for locks, or of an older version: %s", c.table, s.problem)
 		return false
+	case meddles.Subject == subjectTable:
+		c.Report(meddles)
 	case s.unlogged:
 		c.Wrong(subjectTable, "Run this as the owner:", "ALTER TABLE "+c.table+" SET LOGGED",
 			"%s is UNLOGGED: it is empty after a crash, and on every standby", c.table)
+	case s.triggers != "":
+		c.OK(subjectTable, "%s has what locks need; its triggers %s leave that as it is", c.table, s.triggers)
 	default:
 		c.OK(subjectTable, "%s has what locks need", c.table)
 	}
@@ -205,9 +215,8 @@ func (c *checkup) examineTable(ctx context.Context) bool {
 	} else {
 		c.OK(subjectRights, "the user may read and write %s", c.table)
 	}
-	if s.hides {
-		c.Wrong(subjectRows, "Run this as the owner, or let the user bypass it:", "ALTER TABLE "+c.table+" DISABLE ROW LEVEL SECURITY",
-			"row-level security is in effect for this user: a policy can hide the row of a lock that is held")
+	if meddles.Subject == subjectRows {
+		c.Report(meddles)
 	} else {
 		c.OK(subjectRows, "no policy hides rows from this user")
 	}

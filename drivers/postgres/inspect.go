@@ -184,8 +184,8 @@ func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte,
 	invalid := driver.ValidateWriteData(lease, data, limits)
 	return l.do(ctx, "write data", lease.Name, invalid, func(ctx context.Context, c *pgx.Conn) error {
 		key := keyOf(lease)
-		tag, err := c.Exec(ctx, l.sql.writeData, key.name, key.holder, data, int64(at.Token), int64(at.Writes))
-		if err != nil || tag.RowsAffected() > 0 {
+		found, err := stored(c.QueryRow(ctx, l.sql.writeData, key.name, key.holder, data, int64(at.Token), int64(at.Writes)))
+		if err != nil || found {
 			return err
 		}
 		switch k, err := readLock(ctx, c, l.sql.inspect, key.name); {

@@ -67,13 +67,17 @@ func (w *wakeups) add(name string, k *lockstate.Lock, now lockstate.Moment) {
 	}
 }
 
-// collect reads names with their queues, adds the waiters, and returns the names. A queue that is damaged wakes nobody.
+// collect reads names of free locks with their queues, adds the waiters, and returns the names. A queue that is damaged wakes nobody.
 func (w *wakeups) collect(rows pgx.Rows) (names map[string]bool, err error) {
 	names = map[string]bool{}
 	var name string
 	var queue []byte
 	var now time.Time
-	_, err = pgx.ForEachRow(rows, []any{&name, &queue, &now}, func() error {
+	var free bool
+	_, err = pgx.ForEachRow(rows, []any{&name, &queue, &now, &free}, func() error {
+		if !free {
+			return errNotStored
+		}
 		names[name] = true
 		if waiters, err := decodeQueue(queue); err == nil && len(waiters) > 0 {
 			w.add(fromText(name), &lockstate.Lock{Queue: waiters}, moment(now))

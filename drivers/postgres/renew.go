@@ -23,8 +23,8 @@ func keyOf(lease driver.Lease) key { return key{toText(lease.Name), lockrecord.D
 func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
 	return lease, l.do(ctx, "renew", lease.Name, validateRenewal(lease), func(ctx context.Context, c *pgx.Conn) error {
 		k := keyOf(lease)
-		tag, err := c.Exec(ctx, l.sql.renew, k.name, k.holder, lease.TTL.Milliseconds())
-		if err == nil && tag.RowsAffected() == 0 {
+		found, err := stored(c.QueryRow(ctx, l.sql.renew, k.name, k.holder, lease.TTL.Milliseconds()))
+		if err == nil && !found {
 			err = driver.ErrLost
 		}
 		return err
@@ -39,11 +39,18 @@ func validateRenewal(lease driver.Lease) error { return driver.ValidateRenew(lea
 func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
 	return leases, l.batch(ctx, "renew", leases, validateRenewal, func(ctx context.Context, c *pgx.Conn, b *batch) error {
 		rows, _ := c.Query(ctx, l.sql.renewBatch, b.names, b.holders, b.ttls) // its error is also that of the rows
-		done := map[key]bool{}
+		done := map[key]error{}
 		var k key
-		_, err := pgx.ForEachRow(rows, []any{&k.name, &k.holder}, func() error { done[k] = true; return nil })
+		var kept bool
+		_, err := pgx.ForEachRow(rows, []any{&k.name, &k.holder, &kept}, func() error {
+			if done[k] = nil; !kept {
+				done[k] = errNotStored
+			}
+			return nil
+		})
 		for i, name := range b.names {
-			if !done[key{name, b.holders[i]}] {
+			var there bool
+			if b.errs[i], there = done[key{name, b.holders[i]}]; !there {
 				b.errs[i] = driver.ErrLost
 			}
 		}

@@ -108,28 +108,31 @@ func statementsFor(table tableName, keep int) *statements {
 				expires = $7::timestamptz, acquired_at = $8::timestamptz, renewed_at = $9::timestamptz, renewals = $10::bigint,
 				broken = $11::boolean, writes = $12::bigint, queue = $13::text::jsonb, emptied = $14::boolean,
 				history = $15::text::jsonb, data = coalesce($16::bytea, l.data)
-			WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND ` + version + ` = $2::text`,
+			WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND ` + version + ` = $2::text
+			RETURNING (l.holder, l.token, l.expires, l.broken) = ($3::text, $5::bigint, $7::timestamptz, $11::boolean)`,
 		// Ends the positions of a waiter. $1 names $2 waiter
 		leave: `WITH r AS MATERIALIZED (SELECT l.name FROM ` + t + ` AS l WHERE ` + quickly(writeWait) + ` AND l.name = ANY($1::text[])
 				AND l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)) ORDER BY l.name FOR NO KEY UPDATE)
 			UPDATE ` + t + ` AS l SET emptied = false, queue = ` + queueWithout(`$2::text`) + ` FROM r WHERE l.name = r.name`,
 		// Writes the data of a lock. $1 name $2 holder $3 data $4 token $5 writes
 		writeData: `UPDATE ` + t + ` AS l SET data = $3::bytea, writes = l.writes + 1 WHERE ` + safely(writeWait) + `
-			AND l.name = $1::text AND l.holder = $2::text AND l.token = $4::bigint AND l.writes = $5::bigint AND l.expires > clock_timestamp()`,
+			AND l.name = $1::text AND l.holder = $2::text AND l.token = $4::bigint AND l.writes = $5::bigint AND l.expires > clock_timestamp()
+			RETURNING l.writes = $5::bigint + 1`,
 		// Removes a lock that is free and has no data. Promise 3: the next token comes from the clock and must be greater.
 		// $1 name
 		remove: `DELETE FROM ` + t + ` AS l WHERE l.name = $1::text AND ` + free + ` AND coalesce(length(l.data), 0) = 0
 			AND l.token < ` + millis,
 		// $1 name $2 holder $3 TTL
 		renew: `UPDATE ` + t + ` AS l SET ` + renewed(`$3::bigint`) + ` WHERE ` + safely(writeWait) + `
-			 AND l.name = $1::text AND l.holder = $2::text AND NOT l.broken`,
+			 AND l.name = $1::text AND l.holder = $2::text AND NOT l.broken RETURNING ` + leaseStored(`l.`, `$2::text`, `$3::bigint`),
 		renewBatch: lockedRows(t) + `UPDATE ` + t + ` AS l SET ` + renewed(`r.ttl`) + `
-			FROM r WHERE l.name = r.name AND l.holder = r.holder AND NOT l.broken RETURNING l.name, l.holder`,
+			FROM r WHERE l.name = r.name AND l.holder = r.holder AND NOT l.broken
+			RETURNING r.name, r.holder, ` + leaseStored(`l.`, `r.holder`, `r.ttl`),
 		release: `UPDATE ` + t + ` AS l SET ` + released(keep) + ` WHERE ` + safely(writeWait) + `
-			AND l.name = $1::text AND l.holder = $2::text RETURNING l.name, l.queue, clock_timestamp()`,
+			AND l.name = $1::text AND l.holder = $2::text RETURNING l.name, l.queue, clock_timestamp(), l.holder = ''`,
 		releaseBatch: lockedRows(t) + `UPDATE ` + t + ` AS l SET ` + released(keep) + `
-			FROM r WHERE l.name = r.name AND l.holder = r.holder RETURNING l.name, l.queue, clock_timestamp()`,
-		waitingOn: `SELECT l.name, l.queue, clock_timestamp() FROM ` + t + ` AS l
+			FROM r WHERE l.name = r.name AND l.holder = r.holder RETURNING l.name, l.queue, clock_timestamp(), l.holder = ''`,
+		waitingOn: `SELECT l.name, l.queue, clock_timestamp(), true FROM ` + t + ` AS l
 			WHERE l.name = ANY($1::text[]) AND l.holder = '' AND l.queue IS NOT NULL`,
 		// The format of data is the one that pgx reads.
 		inspect: `SELECT ` + allFields + ` FROM (SELECT set_config('bytea_output', 'hex', true)) AS one
@@ -184,8 +187,8 @@ func acquireSQL(t string, keep int) string {
 			history = CASE WHEN l.holder = '' THEN l.history ELSE ` +
 		ended(`CASE WHEN `+handed+` THEN 'handed over' ELSE 'expired' END`, `least(l.expires, clock_timestamp())`, keep) + ` END
 		WHERE ` + may + `
-		RETURNING token, queue IS NOT NULL AS contended)
-	SELECT g.token, g.contended, ` + withVersion + ` FROM (SELECT) AS one LEFT JOIN g ON true
+		RETURNING token, queue IS NOT NULL AS contended, ` + leaseStored(``, `$2::text`, `$4::bigint`) + ` AS kept)
+	SELECT g.token, g.contended, g.kept, ` + withVersion + ` FROM (SELECT) AS one LEFT JOIN g ON true
 		LEFT JOIN ` + t + ` AS l ON g.token IS NULL AND l.name = $1::text`
 }
 

@@ -136,8 +136,12 @@ func (l *Locker) checkTable(ctx context.Context, c *pgx.Conn, oid uint32) error 
 	case s.missing != "" && !l.config.onlyReads:
 		return driver.Denied(fmt.Errorf("the user lacks a right: GRANT %s ON %s", s.missing, l.config.table.quoted()))
 	}
+	if s.unlogged && !l.config.onlyReads {
+		l.config.logger.Warn("holdfast: the table of the locks is UNLOGGED: a crash of the server empties it, and a lock that is held "+
+			"can be granted to another", "backend", backend, "table", l.config.table.quoted())
+	}
 	l.survives = l.survives && !s.unlogged
-	return nil
+	return s.meddlers.refusal(ctx, l, c)
 }
 
 // tableState describes a table.
@@ -145,7 +149,7 @@ type tableState struct {
 	problem  string // how it differs from what the driver needs
 	missing  string // rights that the user lacks
 	unlogged bool
-	hides    bool // row-level security is in effect
+	meddlers
 }
 
 // unquoted is an SQL text without what quote_all_identifiers adds.
@@ -162,9 +166,9 @@ func readTable(ctx context.Context, c *pgx.Conn, oid uint32) (s tableState, err 
 	err = c.QueryRow(ctx, `SELECT relkind = 'r' AND NOT relispartition AND NOT relhassubclass,
 			CASE WHEN NOT `+hasKey(`r.oid`, `name`)+` THEN 'it has no unique index on (name)'
 			WHEN NOT `+hasKey(`r.oid`, `name, token`)+` THEN 'it has no unique index on (name, token)' ELSE '' END,
-			relpersistence <> 'p', row_security_active(oid), (SELECT coalesce(string_agg(p, ', '), '')
+			relpersistence <> 'p', (SELECT coalesce(string_agg(p, ', '), '')
 				FROM unnest('{SELECT,INSERT,UPDATE}'::text[]) AS p WHERE NOT has_table_privilege(r.oid, p))
-		FROM pg_class AS r WHERE r.oid = $1::oid`, oid).Scan(&plain, &s.problem, &s.unlogged, &s.hides, &s.missing)
+		FROM pg_class AS r WHERE r.oid = $1::oid`, oid).Scan(&plain, &s.problem, &s.unlogged, &s.missing)
 	if err == nil && !plain {
 		s.problem = "it is a view, a partitioned table, or the like"
 	}
@@ -197,6 +201,9 @@ func readTable(ctx context.Context, c *pgx.Conn, oid uint32) (s tableState, err 
 		}
 		return nil
 	})
+	if err == nil {
+		s.meddlers, err = readMeddlers(ctx, c, oid)
+	}
 	return s, err
 }
 
