@@ -136,7 +136,7 @@ func (f *Fence[Tx]) raiseOnce(ctx context.Context, name string, token uint64) (r
 	case err != nil:
 		return false, withAdvice(err)
 	case !hasPair: // Promise 3: without it, a raise would not wait for the transactions of the holder before
-		return false, errNoFenceKey
+		return false, noKey("holdfast_fences")
 	case raised:
 		return true, tx.commit(ctx)
 	case highest > int64(token):
@@ -156,8 +156,6 @@ func withAdvice(err error) error {
 func fencedOff(highest int64, token uint64) error {
 	return fmt.Errorf("%w: its token is %d, this holder's is %d", ErrFenced, highest, token)
 }
-
-var errNoFenceKey = driver.Damaged(errors.New("the table holdfast_fences has no unique index on (name, token); see postgres.CreateFences"))
 
 var errLowerFence = errors.New("the fence has not been raised to the token")
 

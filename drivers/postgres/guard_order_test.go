@@ -181,22 +181,6 @@ func TestGuardWithAnOldSnapshot(t *testing.T) {
 	}
 }
 
-// The unique key of name and token makes a grant wait. Without it nothing is guarded.
-func TestGuardNeedsTheUniqueKey(t *testing.T) {
-	t.Parallel()
-	g := newGuardFixture(t, "pgx pool", pgx.ReadCommitted)
-	g.exec(`ALTER TABLE holdfast_locks DROP CONSTRAINT holdfast_locks_name_token_key`)
-	a := g.hold("secret a")
-	_, check, commit, _ := g.begin(t.Context())
-	if err := check(a); err != nil {
-		t.Fatal(err)
-	}
-	g.follow(a, "secret b") // does not wait
-	if err := commit(); err != nil {
-		t.Error(err)
-	}
-}
-
 // The server ends a guarded transaction that is idle, and keeps a lower limit of the program's own.
 func TestGuardBoundsIdleTransactions(t *testing.T) {
 	t.Parallel()

@@ -45,10 +45,23 @@ func lockRow(
 	ctx context.Context, tx transaction, table, condition string, args []any, idle time.Duration,
 ) (found bool, begin string, err error) {
 	var set string
-	// Promise 3: until the transaction ends, the row keeps its token.
-	err = tx.queryRow(ctx, `WITH guard AS MATERIALIZED (SELECT FROM `+table+` WHERE `+condition+` FOR KEY SHARE)
-		SELECT EXISTS (SELECT FROM guard), `+began+`, `+boundIdle(idle), args, &found, &begin, &set)
+	var key bool
+	// Promise 3: until the transaction ends, the row keeps its token. Without the key a grant would change it all the same. The
+	// statement locks the table, so that nobody can drop the key before the transaction ends; a snapshot from before a drop does not
+	// hide it, because the definition of an index that is gone is NULL.
+	err = tx.queryRow(ctx, `WITH guard AS MATERIALIZED (SELECT tableoid FROM `+table+` WHERE `+condition+` FOR KEY SHARE)
+		SELECT EXISTS (SELECT FROM guard), `+began+`,
+			coalesce((SELECT `+hasKey(`g.tableoid`, `name, token`)+` FROM guard AS g), true), `+boundIdle(idle), args, &found, &begin, &key, &set)
+	if err == nil && !key {
+		err = noKey(table)
+	}
 	return found, begin, err
+}
+
+// noKey says that a table has lost the key on which guards and fences rely.
+func noKey(table string) error {
+	return driver.Damaged(fmt.Errorf("the table %s has no unique index on (name, token): nothing would keep a later holder from its row; "+
+		"create it: CREATE UNIQUE INDEX CONCURRENTLY ON %s (name, token)", table, table))
 }
 
 // attempt runs fn in a transaction between the steps, and commits.

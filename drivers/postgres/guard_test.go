@@ -224,3 +224,71 @@ func TestGuardArguments(t *testing.T) {
 type wrapping struct{ driver.Locker }
 
 func (w wrapping) Unwrap() driver.Locker { return w.Locker }
+
+// The key of name and token is dropped while programs run. The next grant would no longer wait for guarded transactions, so none
+// commits until the key is there again.
+func TestGuardNeedsTheKey(t *testing.T) {
+	t.Parallel()
+	eachGuard(t, func(t *testing.T, g *guardFixture, _ pgx.TxIsoLevel) {
+		a := g.hold("a")
+		g.wantErr(g.do(t.Context(), a, note("a")), nil)
+		g.exec(`ALTER TABLE holdfast_locks DROP CONSTRAINT holdfast_locks_name_token_key`)
+		for _, key := range []string{"", `CREATE INDEX ON holdfast_locks (name, token)`,
+			`CREATE UNIQUE INDEX ON holdfast_locks (name, token) WHERE token > 0`} {
+			g.exec(key)
+			g.wantErr(g.do(t.Context(), a, note("b")), driver.ErrDamaged)
+			_, check, _, rollback := g.begin(t.Context())
+			g.wantErr(check(a), driver.ErrDamaged)
+			_ = rollback()
+		}
+		g.exec(`CREATE UNIQUE INDEX CONCURRENTLY key ON holdfast_locks (name, token)`)
+		g.wantErr(g.do(t.Context(), a, note("c")), nil)
+		// A transaction whose snapshot has seen the key.
+		run, check, _, rollback := g.begin(t.Context())
+		if err := run(t.Context(), `SELECT FROM journal`); err != nil {
+			t.Fatal(err)
+		}
+		g.exec(`DROP INDEX key`)
+		g.wantErr(check(a), driver.ErrDamaged)
+		_ = rollback()
+		g.wantLines("a c")
+	})
+}
+
+// Two holders add to a number, which each reads before. The second is granted the lock while the first one's transaction is open,
+// if nothing keeps the row's key.
+func TestNoUpdateIsLostWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	g := newGuardFixture(t, "pgx pool", pgx.ReadCommitted)
+	g.exec(`CREATE TABLE sum AS SELECT 0 AS n`)
+	add := func(amount int, between func()) func(context.Context, statement) error {
+		return func(ctx context.Context, run statement) error {
+			var n int
+			if err := run(ctx, `SELECT n FROM sum`, &n); err != nil {
+				return err
+			}
+			between()
+			return run(ctx, fmt.Sprintf(`UPDATE sum SET n = %d`, n+amount))
+		}
+	}
+	a := g.hold("a")
+	g.exec(`ALTER TABLE holdfast_locks DROP CONSTRAINT holdfast_locks_name_token_key`)
+	want, accepted := 0, 0
+	run, check, commit, rollback := g.begin(t.Context())
+	defer func() { _ = rollback() }()
+	var n int
+	if err := run(t.Context(), `SELECT n FROM sum`, &n); err != nil {
+		t.Fatal(err)
+	}
+	first := check(a)
+	b := g.follow(a, "b") // is granted at once
+	if g.do(t.Context(), b, add(10, func() {})) == nil {
+		want, accepted = want+10, accepted+1
+	}
+	if first == nil && run(t.Context(), fmt.Sprintf(`UPDATE sum SET n = %d`, n+1)) == nil && commit() == nil {
+		want, accepted = want+1, accepted+1
+	}
+	if err := g.db.QueryRow(t.Context(), `SELECT n FROM sum`).Scan(&n); err != nil || n != want {
+		t.Errorf("%d guarded transactions were committed, and the sum is %d instead of %d, %v", accepted, n, want, err)
+	}
+}
