@@ -52,9 +52,14 @@ func TestDeadlineOfTheClientLibrary(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := open(t, early{newStore(), c.by, c.err}, cas.Config{ProbeRounds: -1})
 				for method, call := range map[string]func(context.Context) error{
-					"TryAcquire": func(ctx context.Context) error { _, err := l.TryAcquire(ctx, request("n", "a", time.Minute)); return err },
-					"Inspect":    func(ctx context.Context) error { _, err := l.Inspect(ctx, "n"); return err },
-					"Release":    func(ctx context.Context) error { return l.Release(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")}) },
+					"TryAcquire": func(ctx context.Context) error {
+						_, err := l.TryAcquire(ctx, request("n", "a", time.Minute))
+						return err
+					},
+					"Inspect": func(ctx context.Context) error { _, err := l.Inspect(ctx, "n"); return err },
+					"Release": func(ctx context.Context) error {
+						return l.Release(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")})
+					},
 					"List": func(ctx context.Context) (err error) {
 						for _, err = range l.List(ctx, "") {
 						}
