@@ -85,7 +85,7 @@ func (l *Locker) grant(ctx context.Context, c *pgx.Conn, req ask) (driver.Lease,
 	case err != nil:
 		return driver.Lease{}, err
 	case lease.Token == 0:
-		return driver.Lease{}, errChanging
+		return driver.Lease{}, &unwritten{}
 	}
 	return lease, nil
 }
@@ -151,7 +151,7 @@ func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) erro
 func (l *Locker) write(ctx context.Context, c *pgx.Conn, name string, k *read) error {
 	found, err := stored(c.QueryRow(ctx, l.sql.write, append([]any{name, k.version}, values(k.Lock, l.config.history)...)...))
 	if err == nil && !found {
-		err = errChanging
+		err = &unwritten{k.version}
 	}
 	return err
 }

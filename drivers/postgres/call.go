@@ -39,23 +39,26 @@ const notForLocks = "the table is not one for locks, or of an older version: see
 
 // denials are codes after which a person must change something. The statement was refused as a whole.
 var denials = map[string]string{
-	codeDenied:      "grant it",
-	codeReadOnly:    "connect to the primary, and set default_transaction_read_only to off there",
-	codeNoTable:     "make the table by the driver's schema.sql, or restart the program",
-	codeDiskFull:    "make room on the server",
-	"28000":         "check user, database and pg_hba.conf",
-	"28P01":         "check user and password",
-	"3D000":         "create the database, or correct its name in the URL",
-	"3F000":         "create the schema",
-	"42703":         notForLocks,
-	"42804":         notForLocks,
-	"42883":         notForLocks,
-	"42P10":         notForLocks,
-	"23502":         notForLocks,
-	"23514":         "the table has a constraint that forbids it",
-	"42704":         "the URL or the variable PGOPTIONS sets a parameter that the server does not know",
-	codeNoStatement: "the pooler mixes prepared statements: add default_query_exec_mode=exec to the URL",
-	"22P05":         "the database cannot store this text: its encoding must be UTF8",
+	codeDenied:       "grant it",
+	codeReadOnly:     "connect to the primary, and set default_transaction_read_only to off there",
+	codeNotSupported: "the table, or the server, does not support it",
+	"55000":          "the table cannot be written as it is",
+	codeNoTable:      "make the table by the driver's schema.sql, or restart the program",
+	codeDiskFull:     "make room on the server",
+	"28000":          "check user, database and pg_hba.conf",
+	"28P01":          "check user and password",
+	"3D000":          "create the database, or correct its name in the URL",
+	"3F000":          "create the schema",
+	"42703":          notForLocks,
+	"42804":          notForLocks,
+	"42883":          notForLocks,
+	"42P10":          notForLocks,
+	"23502":          notForLocks,
+	"23503":          "the table has a foreign key that forbids it",
+	"23514":          "the table has a constraint that forbids it",
+	"42704":          "the URL or the variable PGOPTIONS sets a parameter that the server does not know",
+	codeNoStatement:  "the pooler mixes prepared statements: add default_query_exec_mode=exec to the URL",
+	"22P05":          "the database cannot store this text: its encoding must be UTF8",
 }
 
 // errStandby: the URL leads to a server that only reads.
@@ -63,18 +66,6 @@ var errStandby = errors.New("the server is a standby: name all servers as hosts 
 
 // warning is where a connection notes the server's warning of the present call.
 const warning = "holdfast.warning"
-
-// harmless are the functions of the server whose warnings say nothing about a commit: few transaction IDs are left, or little
-// room for notifications; or a trigger of the program raises it.
-var harmless = []string{"GetNewTransactionId", "GetNewMultiXactId", "asyncQueueFillWarning", "exec_stmt_raise"}
-
-// noteWarning notes a warning. While a commit waits for a synchronous standby, a cancelled wait makes it succeed with one.
-// Its text depends on the server's language, and its code says nothing. So what is not known to be harmless counts.
-func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
-	if n.SeverityUnlocalized == "WARNING" && !slices.Contains(harmless, n.Routine) {
-		c.CustomData()[warning] = n.Message
-	}
-}
 
 // do runs the statements of one call, as call does, and wraps its error.
 func (l *Locker) do(ctx context.Context, op, name string, invalid error, work func(context.Context, *pgx.Conn) error) error {
@@ -93,8 +84,9 @@ func opError(op, name string, err error) error {
 // nothing and that a repetition may mend.
 func (l *Locker) call(ctx context.Context, invalid error, work func(context.Context, *pgx.Conn) error) error {
 	return l.calls.Run(ctx, l.config.timeout, invalid, func(limited context.Context) error {
+		var rows unwrittenRows
 		for tries := 0; ; tries++ {
-			err := l.once(limited, work)
+			err := rows.note(l.once(limited, work))
 			if err == nil || !l.repeats(limited, err, tries) {
 				return l.explain(ctx, limited, err)
 			}
@@ -118,7 +110,9 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 }
 
 func (l *Locker) once(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
-	return l.pool.AcquireFunc(bare{ctx}, func(c *pgxpool.Conn) error {
+	connected := false
+	err := l.pool.AcquireFunc(bare{ctx}, func(c *pgxpool.Conn) error {
+		connected = true
 		if l.cluster.left(c.Conn().PgConn()) { // nothing was sent
 			l.pool.Reset()
 			return errOldPrimary
@@ -136,6 +130,10 @@ func (l *Locker) once(ctx context.Context, work func(context.Context, *pgx.Conn)
 		l.retire(ctx, c.Conn())
 		return err
 	})
+	if err != nil && !connected && ctx.Err() != nil && err.Error() == ctx.Err().Error() {
+		err = errNoConnection
+	}
+	return err
 }
 
 const (
@@ -190,17 +188,19 @@ func (l *Locker) explain(ctx, limited context.Context, err error) error {
 	case err == nil, driver.OutcomeKnown(err):
 		return err
 	case ctx.Err() != nil:
-		return fmt.Errorf("%w (%s)", ctx.Err(), textOf(err))
+		return fmt.Errorf("%w (%s)", ctx.Err(), l.pending(err))
 	case l.calls.Context().Err() != nil:
 		return fmt.Errorf("interrupted by Close: %s", textOf(err))
 	case limited.Err() != nil:
-		return fmt.Errorf("no answer within %v: %w (%s)", l.config.timeout, context.DeadlineExceeded, textOf(err))
+		return fmt.Errorf("no answer within %v: %w (%s)", l.config.timeout, context.DeadlineExceeded, l.pending(err))
 	case errors.As(err, &slow) && slow.Timeout(): // pgx can find the end of an earlier call's context on the connection
-		return fmt.Errorf("no answer in time: %w (%s)", context.DeadlineExceeded, textOf(err))
+		return fmt.Errorf("no answer in time: %w (%s)", context.DeadlineExceeded, l.pending(err))
 	case denied != nil:
 		return denied
 	case !errors.As(err, &server):
 		return errors.New(textOf(err))
+	case refusedParameter(server):
+		return driver.Denied(&serverError{textOf(err) + "; " + refusedParameterHelp, server})
 	case strings.HasPrefix(server.Code, "22") && errors.As(err, &connect):
 		return driver.Denied(&serverError{textOf(err) + "; correct the parameter in the URL or in the variable PGOPTIONS", server})
 	case denials[server.Code] != "":

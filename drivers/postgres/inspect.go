@@ -194,7 +194,7 @@ func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte,
 		case k.Lock == nil:
 			return driver.ErrLost
 		default:
-			return cmp.Or(k.Write(key.holder, data, at, k.now), errChanging)
+			return cmp.Or(k.Write(key.holder, data, at, k.now), error(&unwritten{k.version}))
 		}
 	})
 }
