@@ -28,7 +28,7 @@ func opError(ctx context.Context, op, name string, err error) error {
 	}
 	var unsaved *unsavedError // every other error comes before the record is replaced
 	if isDenied(err) && !errors.As(err, &unsaved) && !driver.OutcomeKnown(err) && ctx.Err() == nil {
-		err = driver.Denied(err)
+		err = driver.Denied(withAdvice(err))
 	}
 	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
 }

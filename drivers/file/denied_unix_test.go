@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -20,7 +21,9 @@ const errNoRight = syscall.EACCES
 // What a person must change is denied, at once and certainly. Whatever happens after the record was
 // replaced leaves the outcome unknown.
 func TestDenied(t *testing.T) {
-	for _, cause := range []error{syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT} {
+	for _, cause := range []error{
+		syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EMFILE,
+	} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
 			system := l.disk
@@ -38,8 +41,13 @@ func TestDenied(t *testing.T) {
 			}
 			l.disk = system
 			l.disk.open = func(context.Context, string, int) (*os.File, error) { return nil, cause }
-			if _, err := l.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrDenied) {
+			_, err := l.Inspect(t.Context(), "n")
+			if !errors.Is(err, driver.ErrDenied) {
 				t.Errorf("a record that may not be read: %v", err)
+			}
+			limit := map[error]string{syscall.EFBIG: "ulimit -f", syscall.EMFILE: "ulimit -n"}[cause]
+			if err != nil && (!strings.Contains(err.Error(), limit) || limit == "" && strings.Contains(err.Error(), "ulimit")) {
+				t.Errorf("the error is %v, want %q in it", err, limit)
 			}
 		})
 	}

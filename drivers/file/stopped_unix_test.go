@@ -39,6 +39,24 @@ func lockFilesTask(dir string) error {
 	return nil
 }
 
+// A call that waits for those of its own process does not say that another process has the lock file.
+func TestCallsOfOneProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, other := newTestLocker(t, dir, newFakeClock().clock()), newTestLocker(t, dir, newFakeClock().clock())
+	unlock, err := l.lockFile(t.Context(), filepath.Join(dir, "n.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = other.TryAcquire(ctx, request("first"))
+	if err == nil || !strings.Contains(err.Error(), "n.lock is locked by other calls, of this process or another") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A process that is stopped while it has a lock file locked delays no call that only needs to read
 // the record. A call that needs the lock file fails when its context ends, and says why.
 func TestStoppedProcess(t *testing.T) {
@@ -82,9 +100,9 @@ func TestStoppedProcess(t *testing.T) {
 		"n":    func(ctx context.Context) error { return errOf(l.Renew(ctx, lease)) },
 		"free": func(ctx context.Context) error { _, err := l.TryAcquire(ctx, freeRequest()); return err },
 	} {
-		err := interrupted(t, do, func(err error) bool { return strings.Contains(err.Error(), "another process") })
+		err := interrupted(t, do, func(err error) bool { return strings.Contains(err.Error(), "other calls, of this process or another") })
 		expectPathError(t, call, filepath.Join(dir, call+".lock"), err)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another process") {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "other calls, of this process or another") {
 			t.Errorf("%s: error %v", call, err)
 		}
 	}

@@ -146,8 +146,8 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is locked by another process, which takes milliseconds unless that process is stopped or its disk hangs: %w",
-				path, ended(ctx))
+			return nil, fmt.Errorf("%s is locked by other calls, of this process or another; each takes milliseconds, unless its process is "+
+				"stopped or its disk hangs: %w", path, ended(ctx))
 		case <-time.After(backoff):
 			backoff = min(2*backoff, maxLockBackoff)
 		}
