@@ -57,17 +57,46 @@ func Schemes() []string {
 func Open(ctx context.Context, rawURL string) (Locker, error) {
 	scheme, _, found := strings.Cut(rawURL, ":")
 	if !found || !isScheme(scheme) { // the text may be a secret, so the error does not show it
-		return nil, Invalid("URL", "without a scheme", "one of "+strings.Join(Schemes(), ":, ")+":, followed by what that backend needs")
+		if err := ValidateURLEnds(rawURL); err != nil {
+			return nil, err
+		}
+		return nil, Invalid("URL", "without a scheme", "one of "+schemeRule()+", followed by what that backend needs")
 	}
 	d, known := Describe(rawURL)
 	if !known {
-		rule := fmt.Sprintf("of a registered scheme %q; is the driver imported?", Schemes())
+		rule := "one of " + schemeRule() + "; is the driver imported?"
 		if path := importPaths[strings.ToLower(scheme)]; path != "" {
 			rule = fmt.Sprintf("that of an imported driver: import _ %q", path)
+		} else if meant := SimilarScheme(scheme); meant != "" {
+			rule += " Did you mean " + meant + "?"
 		}
 		return nil, Invalid("URL", "with scheme "+Quote(scheme), rule)
 	}
 	return d.Open(ctx, rawURL)
+}
+
+// schemeRule lists the registered schemes.
+func schemeRule() string {
+	all := Schemes()
+	if len(all) == 0 {
+		return fmt.Sprintf("those of imported drivers (none is imported; such as import _ %q)", importPaths["file"])
+	}
+	return strings.Join(all, ":, ") + ":"
+}
+
+// SimilarScheme returns how the URL of a known driver begins that was probably meant by one with an unknown scheme, or "".
+func SimilarScheme(scheme string) string {
+	scheme = strings.ToLower(scheme)
+	if scheme == "http" || scheme == "https" {
+		return "azblob://ACCOUNT/CONTAINER"
+	}
+	const least = 3 // letters that say something
+	for _, known := range slices.Sorted(maps.Keys(importPaths)) {
+		if len(scheme) >= least && (strings.Contains(known, scheme) || strings.Contains(scheme, known)) {
+			return known + ":"
+		}
+	}
+	return ""
 }
 
 // CheckParams checks the parameters of a URL. If one of them is not among known, the

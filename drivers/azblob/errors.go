@@ -3,6 +3,7 @@ package azblob
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -103,6 +104,10 @@ func redact(err error) error {
 	}
 	var request *url.Error
 	if errors.As(err, &request) {
+		var dial *net.OpError
+		if cause := redact(request.Err); strings.Contains(request.URL, "/"+emulatorAccount+"/") && errors.As(cause, &dial) && dial.Op == "dial" {
+			return fmt.Errorf("%w; does Azurite run there? Start it, or correct the URL parameter "+paramEndpoint, cause)
+		}
 		return redact(request.Err)
 	}
 	return withoutChain(err)

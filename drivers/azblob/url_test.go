@@ -1,6 +1,7 @@
 package azblob
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
@@ -379,3 +381,19 @@ func TestNoCredential(t *testing.T) {
 type noNetwork struct{}
 
 func (noNetwork) Do(*http.Request) (*http.Response, error) { return nil, errors.New("no network") }
+
+// An emulator that does not run is said to be one.
+func TestEmulatorDoesNotRun(t *testing.T) {
+	l, err := Open(t.Context(), "azblob://emulator/locks?endpoint=http://127.0.0.1:1/devstoreaccount1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err = l.Inspect(ctx, "job")
+	const want = "connection refused; does Azurite run there? Start it, or correct the URL parameter endpoint"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -47,12 +47,19 @@ func Choose(given string, interactive, nested bool) (string, error) {
 		}
 		given = localBackend
 	}
+	if err := driver.ValidateURLEnds(given); err != nil {
+		return "", errors.New("the backend's " + strings.TrimPrefix(err.Error(), "holdfast: "))
+	}
 	scheme, rest, found := strings.Cut(given, ":")
 	if scheme = strings.ToLower(scheme); !found || strings.ContainsAny(scheme, "/@=;? ") {
 		return "", errors.New("the backend's URL has no scheme: " + schemeRule()) // the value is not shown: it may be a secret
 	}
 	if _, known := driver.Describe(given); !known {
-		return "", fmt.Errorf("the backend's URL has the unknown scheme %q: %s", Redact(scheme), schemeRule())
+		rule := schemeRule()
+		if meant := driver.SimilarScheme(scheme); meant != "" {
+			rule += "; did you mean " + meant + "?"
+		}
+		return "", fmt.Errorf("the backend's URL has the unknown scheme %q: %s", Redact(scheme), rule)
 	}
 	if scheme+":" == localBackend && (rest == "" || rest == "//") {
 		return LocalFolder()

@@ -36,6 +36,22 @@ func TestDisplay(t *testing.T) {
 	}
 }
 
+// A URL that is nearly right leads to what was meant, without showing more than its scheme.
+func TestChooseSaysWhatWasMeant(t *testing.T) {
+	for given, want := range map[string]string{
+		"mongo://joe:sEcReT@db1/app":                          "did you mean mongodb:?",
+		"https://acct.blob.core.windows.net/locks?sig=sEcReT": "did you mean azblob://ACCOUNT/CONTAINER?",
+		" mongodb://joe:sEcReT@db1/app":                       "the backend's URL with white space or an invisible character at an end",
+	} {
+		if _, err := Choose(given, false, false); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sEcReT") {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if _, err := Choose("redis://h", false, false); err == nil || strings.Contains(err.Error(), "mean") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Without a URL only a user at a terminal gets the local folder, and no command that holdfast runs.
 func TestDefault(t *testing.T) {
 	if got, err := Choose("", true, false); err != nil || !strings.HasPrefix(got, "file:/") {
