@@ -195,8 +195,8 @@ func (h *Hold) GoString() string { return h.core.GoString() }
 // taken until its lease expires, and a last cleanup goes on in the background. Releasing a lost
 // lock is no error. A nil ctx counts as [context.Background].
 //
-// A hold of Do, a runner or Partitions, which [HoldFromContext] returns, is released when its function has
-// returned. Its Release does nothing and returns an *[InvalidError].
+// A hold of Do, a runner, Partitions or a LeaseManager's function, which [HoldFromContext] returns, is released after
+// its function has returned. Its Release does nothing and returns an *[InvalidError].
 func (h *Hold) Release(ctx context.Context) error {
 	// Promise 7: the lock is released only after the function has returned.
 	if h.core.OwnedByFunction() {

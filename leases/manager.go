@@ -100,6 +100,7 @@ func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 	m.policy = &engine.Policy{
 		Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers), Overrun: s.Overrun, Role: telemetry.Managed},
 		Over:   m.holdEnded,
+		Func:   m.fn != nil,
 	}
 	patience := 3 * s.RequestTimeout // an attempt sends one request, or two
 	m.attempts = dispatch.NewSchedule(c.Now, dispatch.Single(&m.workers, cfg.Parallel, func(c *campaign) dispatch.Call {
@@ -239,7 +240,8 @@ func (m *LeaseManager) all(yield func(*managedName) bool) {
 
 // Hold returns the hold of a name, if its lease is held at this moment. Release it with
 // [LeaseManager.Remove]. After the hold's own Release, the manager lets others go first and then
-// campaigns for the name again.
+// campaigns for the name again. With [WithFunc] the hold's own Release does nothing and returns an
+// *[holdfast.InvalidError].
 func (m *LeaseManager) Hold(name string) (*holdfast.Hold, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

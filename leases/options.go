@@ -58,8 +58,8 @@ func WithParallel(n int) Option {
 //   - A panic of fn ends the program, as on any goroutine. The lease is released before.
 //
 // fn may call Remove with its own name and context: Remove then does not wait for the release, which
-// follows when fn has returned. fn must not wait for Close or Shutdown, which wait for fn, and must not
-// call the Release of its hold, which does not wait for fn.
+// follows when fn has returned. fn must not wait for Close or Shutdown, which wait for fn. The Release of its
+// hold does nothing and returns an error.
 func WithFunc(fn func(ctx context.Context, name string) error) Option {
 	return option(func(c *settings.Leases) { c.Func, c.NilFunc = fn, fn == nil })
 }

@@ -24,7 +24,7 @@ func (m *LeaseManager) workEnded(n *managedName, h *engine.Hold) {
 	m.mu.Lock()
 	n.working = false
 	switch {
-	case h.Released(): // by the program, or after a panic
+	case h.Released(): // after a panic
 		m.released(n, &calls)
 	case n.phase != held:
 		if h.LeaseErr() != nil { // no overrun, also if the release has to wait

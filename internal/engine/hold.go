@@ -37,8 +37,11 @@ type Hold struct {
 	handle       atomic.Pointer[any]     // what the program has of it; nil until it asks
 }
 
-// OwnedByFunction reports whether Do, a runner or Partitions releases the hold when its function has returned.
-func (h *Hold) OwnedByFunction() bool { return h.managed && h.policy.Role != telemetry.Managed }
+// OwnedByFunction reports whether Do, a runner, Partitions or a LeaseManager with a function releases the hold, after the function has
+// returned.
+func (h *Hold) OwnedByFunction() bool {
+	return h.managed && (h.policy.Role != telemetry.Managed || h.policy.Func)
+}
 
 // InMultiHold reports whether the hold is released together with others.
 func (h *Hold) InMultiHold() bool { return h.policy.multi != nil }
@@ -62,6 +65,7 @@ type ownContext struct {
 type Policy struct {
 	renewal.Policy
 	Over  func(h *Hold, released bool) // is called when a hold is lost, and when it is released; or nil
+	Func  bool                         // a LeaseManager's: it calls a function for each hold
 	multi *MultiHold                   // whose member the hold is, or nil
 }
 
