@@ -37,7 +37,7 @@ func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wake
 	return func() {}
 }
 
-// Leave implements [driver.Queue] with one command for one name, and two for each [batchChunkSize] of more.
+// Leave implements [driver.Queue] with one command for one name, or two if it finds no position, and two for each [batchChunkSize] of more.
 func (l *Locker) Leave(ctx context.Context, waiter driver.WaiterID, names []string) error {
 	o := op{verb: "leave queues", invalid: driver.ValidateLeave(waiter, names, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
@@ -74,7 +74,11 @@ func (l *Locker) leaveOne(ctx context.Context, me, name string) error {
 	if err != nil {
 		return err
 	}
-	if document, ok := reply.Lookup("value").DocumentOK(); ok && hasReadersInLine(document) {
+	document, left := reply.Lookup("value").DocumentOK()
+	if !left { // an earlier call may have left the queue, and failed before it woke anybody
+		return l.wakeReaders(ctx, name)
+	}
+	if hasReadersInLine(document) {
 		l.wakeWaiters(ctx, hintsTo(name, document))
 	}
 	return nil

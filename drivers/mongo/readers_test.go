@@ -338,6 +338,32 @@ func TestLeaveSentAgainWakesReaders(t *testing.T) {
 	wantWoken(t, woken, "by the writer that left")
 }
 
+// A call leaves a queue, and both of its commands fail. The next call finds no position. The reader behind the writer is woken.
+func TestLeaveAfterAFailedOneWakesReaders(t *testing.T) {
+	t.Parallel()
+	v := newVictim(t, nil)
+	waiting := newTestLocker(t, v.base)
+	acquire(t, v.Locker, sharedRequest("n", "holder"))
+	writer, reader := request("n", "writer"), sharedRequest("n", "reader")
+	writer.QueueFor, reader.QueueFor = time.Minute, time.Minute
+	wantHeld(t, v.Locker, writer)
+	woken := wokenBy(t, waiting, "n")
+	wantHeld(t, waiting, reader)
+	awaitFollowed(t, waiting, "n")
+	v.fail(t, docOf("times", 2), list{"findAndModify", "update"}, field("writeConcernError",
+		doc{field("code", codeInterruptedByStateChange), field("errmsg", "the primary changes")}))
+	if err := v.Leave(bounded(t), me, []string{"n"}); err == nil || len(storedQueue(t, v.base, "n")) != 1 {
+		t.Fatalf("Leave: %v, the queue is %v", err, storedQueue(t, v.base, "n"))
+	}
+	select {
+	case <-woken:
+		t.Fatal("woken by the call that failed")
+	default:
+	}
+	wantNil(t, v.Leave(bounded(t), me, []string{"n"}))
+	wantWoken(t, woken, "by the call that found nothing")
+}
+
 // A fail-over can forget a reader's renewal that a waiter has seen. The next renewal has its number, and is another.
 func TestReplaceAfterAForgottenRenewal(t *testing.T) {
 	t.Parallel()
