@@ -77,7 +77,7 @@ func (w *watcher) openFolder() (follower.Events, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared := map[string]bool{}
+	shared := map[string]uint64{}
 	folder, err := w.open(dir, func(file string, freed bool) { w.fileChanged(file, freed, shared) }, w.Gap)
 	if err != nil {
 		return nil, err
@@ -128,8 +128,8 @@ func (w *watcher) checkSize() error {
 }
 
 // fileChanged wakes the waiters of the lock to which a file belongs, if a request may be granted. shared has the locks that had
-// readers when their records were last read.
-func (w *watcher) fileChanged(file string, freed bool, shared map[string]bool) {
+// readers when their records were last read, each with its token then.
+func (w *watcher) fileChanged(file string, freed bool, shared map[string]uint64) {
 	base, isRecord := strings.CutSuffix(file, ".json")
 	if !isRecord {
 		return
@@ -138,16 +138,26 @@ func (w *watcher) fileChanged(file string, freed bool, shared map[string]bool) {
 		delete(shared, base)
 		return
 	}
-	holder := w.holder(base)
-	// Readers who have waited for a writer may join the first one who was faster. Each change of a lock that stays shared would wake all.
-	if holder == "" || holder == lockstate.Shared && (freed || !shared[base]) {
-		w.Event(base, "", 0)
-	}
+	holder, token := w.holder(base)
 	if holder == lockstate.Shared {
-		shared[base] = true
+		// Readers who have waited for a writer may join the first one who was faster. Each change of a lock that stays shared would wake all.
+		if before, stays := shared[base]; freed || !stays || token != before && w.readersFollow(base, before) {
+			holder = ""
+		}
+		shared[base] = token
 	} else {
 		delete(shared, base)
 	}
+	if holder == "" {
+		w.Event(base, "", 0)
+	}
+}
+
+// readersFollow reports whether none of the readers of a lock is among those who had it when its token was this one. Then a writer
+// can have had it in between, for less time than an event takes.
+func (w *watcher) readersFollow(base string, token uint64) bool {
+	rec, err := w.locker.readRecord(w.locker.calls.Context(), filepath.Join(w.locker.dir, base+".json"))
+	return err == nil && len(rec.Readers) > 0 && rec.Readers[0].Token > token
 }
 
 // A record of this driver has the holder within its first headSize bytes, as a line of its own. No
@@ -157,30 +167,33 @@ const headSize = 16 << 10
 var (
 	holderLine  = []byte("\n  \"holder\": \"")
 	expiresLine = []byte("\n  \"expiresNanoseconds\": ")
+	tokenLine   = []byte("\n  \"token\": ")
 )
 
 // holder returns what the beginning of a record names as the holder of its lock, or "" if a request is worth
 // sending: the lock is free, also if readers whose leases have expired are still named, or the file is no record, and the request
-// returns the error to its caller. This costs a fraction of decoding the record, whose data may be large.
-func (w *watcher) holder(base string) string {
+// returns the error to its caller. It also returns the token. This costs a fraction of decoding the record, whose data may be large.
+func (w *watcher) holder(base string) (holder string, token uint64) {
 	f, err := w.locker.disk.open(w.locker.calls.Context(), filepath.Join(w.locker.dir, base+".json"), os.O_RDONLY)
 	if err != nil {
-		return ""
+		return "", 0
 	}
 	defer func() { _ = f.Close() }() // nothing was written
 	n, err := io.ReadFull(f, w.head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return ""
+		return "", 0
 	}
-	_, holder, _ := bytes.Cut(w.head[:n], holderLine)
-	holder, _, _ = bytes.Cut(holder, []byte(`"`))
-	_, expires, _ := bytes.Cut(w.head[:n], expiresLine)
-	expires, _, _ = bytes.Cut(expires, []byte(","))
-	end, err := strconv.ParseInt(string(expires), 10, 64)
-	if now, failed := w.locker.now(); err == nil && failed == nil && int64(now.Elapsed) >= end {
-		return ""
+	value := func(line []byte, end string) string {
+		_, value, _ := bytes.Cut(w.head[:n], line)
+		value, _, _ = bytes.Cut(value, []byte(end))
+		return string(value)
 	}
-	return string(holder)
+	token, _ = strconv.ParseUint(value(tokenLine, ","), 10, 64) // 0 in what is no record
+	ends, err := strconv.ParseInt(value(expiresLine, ","), 10, 64)
+	if now, failed := w.locker.now(); err == nil && failed == nil && int64(now.Elapsed) >= ends {
+		return "", token
+	}
+	return value(holderLine, `"`), token
 }
 
 // report logs once that the folder cannot be watched, and once that it is watched again.

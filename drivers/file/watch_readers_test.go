@@ -48,3 +48,48 @@ func TestReleaseBesideADeadReaderWakes(t *testing.T) {
 		})
 	}
 }
+
+// Readers have a lock, then a writer for less time than an event takes, then other readers. By fsnotify one event shows them, as for a
+// lock that stayed shared. The reader who has waited for the writer is woken, and not for each reader who joins.
+func TestReadersAfterAShortWriterWake(t *testing.T) {
+	t.Parallel()
+	holder, _, _ := watchedLocker(t, t.TempDir())
+	l, _, _ := watchedLocker(t, holder.dir)
+	name := request("writer").Name
+	l.watcher.open = func(string, changedFunc, func()) (*folderWatch, error) { // no events but those of this test
+		return &folderWatch{ended: make(chan error, 1), close: func() {}}, nil
+	}
+	woken, calls, stop := watchName(l, name)
+	defer stop()
+	awaitWake(t, woken, "the watch is in effect")
+	shared := map[string]uint64{}
+	read := func(id string) driver.Lease {
+		req := request(id)
+		req.Mode, req.Data = driver.Shared, nil
+		return mustAcquire(t, holder, req)
+	}
+	release := func(lease driver.Lease) {
+		if err := holder.Release(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event := func(what string, wakes bool) {
+		before := calls.Load()
+		l.watcher.fileChanged(stem(name)+".json", false, shared)
+		if woken := calls.Load() > before; woken != wakes {
+			t.Errorf("%s: woken %v, want %v", what, woken, wakes)
+		}
+	}
+	one := read("one")
+	event("the first reader", true)
+	two := read("two")
+	event("another joins", false)
+	release(one)
+	event("the first has gone", false)
+	release(two)
+	release(mustAcquire(t, holder, request("writer")))
+	read("three")
+	event("another reads after a short writer", true)
+	read("four")
+	event("another joins that one", false)
+}
