@@ -59,6 +59,7 @@ type checkup struct {
 	router     bool   // the server is a mongos
 	user       string // empty if the server knows no user of this connection
 	userDB     string
+	stopped    bool // no majority acknowledges a write
 }
 
 // Check implements [driver.Checker]. It reads, and sends an update that matches no document.
@@ -252,6 +253,7 @@ func (c *checkup) majorityWrite(ctx context.Context) bool {
 	case hasCode(err, codeUnauthorized):
 		c.failed(subjectWrite, driver.LevelWrong, err, "Grant the privileges that are missing.")
 	case err != nil:
+		c.stopped = true
 		c.failed(subjectWrite, driver.LevelWrong, err,
 			"A majority of the members with data must run and replicate: start those that are down, see rs.status() in mongosh.")
 	case took > slow:
@@ -290,11 +292,17 @@ func (c *checkup) index(ctx context.Context) bool {
 	create := docOf("createIndexes", locks)
 	create = append(create, field("indexes", list{doc{field("key", docOf(fieldExpiresAt, 1)), field("name", indexName),
 		field("expireAfterSeconds", wanted)}}))
+	remedy := "Grant createIndex, so that the next start of a program makes the index, or make it in mongosh:"
+	if c.user == "" { // without access control nothing can be granted
+		remedy = "The next start of a program makes the index. Or make it in mongosh:"
+	}
 	switch {
+	case len(indexes) == 0: // a collection has the index on _id; c.access has asked for the privileges
+		c.OK(subjectIndex, "there is no collection %s yet: the first program makes it, with the index", c.l.namespace())
 	case retention == nil:
 		c.Report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,
 			Detail:  "there is no TTL index: the records of locks that nobody uses any more stay forever",
-			Remedy:  "Grant createIndex, so that the next start of a program makes the index, or make it in mongosh:",
+			Remedy:  remedy,
 			Command: command(database, create)})
 	case !retention.removes():
 		c.Report(driver.Finding{Subject: subjectIndex, Level: driver.LevelDoubtful,

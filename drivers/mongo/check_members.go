@@ -147,6 +147,12 @@ func (c *checkup) reportMembers(all []member) {
 		found.Detail = fmt.Sprintf("%d of %d members do not answer here (%s): the next failure can stop every lock", len(down), len(all),
 			strings.Join(down, ", "))
 		found.Remedy = "Start them, or let this machine reach them: it needs them as soon as one of them becomes the primary."
+		if c.stopped {
+			found.Level = driver.LevelWrong
+			found.Detail = fmt.Sprintf("%d of %d members do not answer here (%s), and no majority acknowledges a write: no lock can be acquired or "+
+				"renewed", len(down), len(all), strings.Join(down, ", "))
+			found.Remedy = "Start them."
+		}
 	case len(arbiters) > 0:
 		found.Detail = fmt.Sprintf("%s is an arbiter: if one of the %d members with data fails, no majority has a write, and no lock can be "+
 			"acquired or renewed", strings.Join(arbiters, ", "), data)

@@ -24,21 +24,26 @@ func TestCheckMembers(t *testing.T) {
 		}
 		return all
 	}
+	stopped := []member{{host: "db1"}, {host: "db2", err: errDown}, {host: "arb", arbiter: true}}
 	for name, c := range map[string]struct {
 		members []member
 		level   driver.Level
 		detail  string
 		remedy  string
 	}{
-		"three":   {data(3), driver.LevelOK, "3 with data", ""},
-		"five":    {data(5), driver.LevelOK, "5 with data", ""},
-		"two":     {data(2), driver.LevelDoubtful, "2 members with data", "rs.add"},
-		"one":     {data(1), driver.LevelDoubtful, "one member", "rs.add"},
-		"arbiter": {append(data(2), member{host: "arb", arbiter: true}), driver.LevelDoubtful, "arb is an arbiter", "Replace the arbiter"},
+		"no majority": {stopped, driver.LevelWrong, "(db2), and no majority acknowledges a write: no lock can be acquired", "Start them."},
+		"three":       {data(3), driver.LevelOK, "3 with data", ""},
+		"five":        {data(5), driver.LevelOK, "5 with data", ""},
+		"two":         {data(2), driver.LevelDoubtful, "2 members with data", "rs.add"},
+		"one":         {data(1), driver.LevelDoubtful, "one member", "rs.add"},
+		"arbiter":     {append(data(2), member{host: "arb", arbiter: true}), driver.LevelDoubtful, "arb is an arbiter", "Replace the arbiter"},
 		"down": {append(data(2), member{host: "db9", err: errDown}), driver.LevelDoubtful, "1 of 3 members do not answer here (db9)",
 			"Start them"},
 	} {
-		f := findingsOf(func(u *checkup) { u.reportMembers(c.members) })
+		f := findingsOf(func(u *checkup) {
+			u.stopped = name == "no majority" // the write has said so
+			u.reportMembers(c.members)
+		})
 		if len(f) != 1 || f[0].Level != c.level || !strings.Contains(f[0].Detail, c.detail) || !strings.Contains(f[0].Remedy, c.remedy) {
 			t.Errorf("%s: %+v", name, f)
 		}

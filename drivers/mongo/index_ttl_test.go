@@ -132,3 +132,20 @@ func TestTTLIndexThatAppearsLater(t *testing.T) {
 		t.Errorf("a new start beside two holders: %v, want a refusal", err)
 	}
 }
+
+// A check of a server that nobody has used yet finds nothing wrong. Without access control it asks for no privilege.
+func TestCheckIndexBeforeTheFirstStart(t *testing.T) {
+	t.Parallel()
+	coll := mongotest.Collection(t)
+	found := findings(t, forCheck(t, coll), subjectIndex)
+	if len(found) != 1 || found[0].Level != driver.LevelOK || !strings.Contains(found[0].Detail, "no collection "+coll.Database().Name()) {
+		t.Errorf("without a collection the check found %v", found)
+	}
+	if err := coll.Database().CreateCollection(bounded(t), coll.Name()); err != nil {
+		t.Fatal(err)
+	}
+	found = findings(t, forCheck(t, coll), subjectIndex)
+	if len(found) != 1 || found[0].Level != driver.LevelDoubtful || strings.Contains(found[0].Remedy, "Grant") {
+		t.Errorf("without an index the check found %v", found)
+	}
+}
