@@ -21,7 +21,7 @@ type electCmd struct {
 // Help is shown above the flags.
 func (*electCmd) Help() string {
 	return `Takes part in an election, and writes a line whenever the leader changes. After a loss it campaigns again. A signal ends it; it
-then gives leadership up, and the next one leads at once.
+then gives leadership up, and the next one leads at once. After SIGTERM the exit code is 0.
 
 The lines on standard output come from the backend. Whether this process leads is reported on standard error.
 

@@ -42,7 +42,7 @@ func (e *explainCmd) Run(a *app) error {
 		}
 		seen := a.lookFurther(ctx, client, record)
 		x := &describe.Explanation{Lock: seen, Can: client.Capabilities(), Info: client.Info(), Backend: backends.Display(a.backend),
-			Flag: a.backendFlag, FlagSecret: backends.MayHoldSecret(a.backendFlag)}
+			Flag: a.backendFlag, FlagSecret: backends.HoldsPassword(a.backendFlag)}
 		x.ReadClock(asked, answered)
 		if e.JSON {
 			return writeJSON(a.stdout, x.JSON())

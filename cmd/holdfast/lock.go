@@ -61,7 +61,7 @@ type lockCmd struct {
 // Help is shown above the flags.
 func (*lockCmd) Help() string {
 	return `Takes the lock, writes its token and its name on one line, and holds it until standard input ends or a signal comes. Then it
-releases the lock. A loss ends it at once with 76; what the lock protects must stop then. "holdfast run" does that by itself, so prefer it
+releases the lock; after SIGTERM the exit code is 0. A loss ends it at once with 76; what the lock protects must stop then. "holdfast run" does that by itself, so prefer it
 where one command does the work.
 
 Example: hold a lock while a shell script runs several steps
@@ -121,7 +121,7 @@ func (r *runner) holdUntil(hold *holdfast.Hold, done <-chan struct{}) error {
 			return errLost
 		case sig := <-r.signals.C:
 			if signals.AsksToEnd(sig) {
-				return exitcode.With(signals.Code(sig), nil)
+				return ended(signals.Code(sig))
 			}
 		case <-hold.Context().Done():
 			if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,34 @@ func TestEnvironmentWithoutAWSVariables(t *testing.T) {
 	}
 }
 
+// The command that explain shows for a lock whose name begins with a dash can be pasted.
+func TestExplainOfANameWithADash(t *testing.T) {
+	store := "file:" + filepath.ToSlash(t.TempDir())
+	client, err := holdfast.Open(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Shutdown(context.Background()) }()
+	hold, err := client.Lock(t.Context(), "-dash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	a := &app{backend: store, stdout: &out, log: messages.NewLog(io.Discard, false, false)}
+	if err := (&explainCmd{Name: "-dash"}).Run(a); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("holdfast break --token %d -- -dash\n", hold.Token())
+	if !strings.Contains(out.String(), want) {
+		t.Fatalf("want %s in\n%s", want, out.String())
+	}
+	var flags cli
+	parser := newParser(&flags, io.Discard, io.Discard, func() {})
+	if _, err := parser.Parse(strings.Fields(want)[1:]); err != nil || flags.Break.Name != "-dash" || *flags.Break.Token != hold.Token() {
+		t.Errorf("%v; %+v", err, flags.Break)
+	}
+}
+
 // explain repeats --backend in the commands that it shows, but no secret.
 func TestExplainRepeatsNoSecret(t *testing.T) {
 	store := "file:" + filepath.ToSlash(t.TempDir())
@@ -48,7 +77,7 @@ func TestExplainRepeatsNoSecret(t *testing.T) {
 	if _, err := client.Lock(t.Context(), "job"); err != nil {
 		t.Fatal(err)
 	}
-	for flag, shown := range map[string]bool{"mongodb://db1/app": true, "mongodb://app:pw@db1/app": false} {
+	for flag, shown := range map[string]bool{"mongodb://db1/app": true, "mongodb://app@db1/app": true, "mongodb://app:pw@db1/app": false} {
 		var out strings.Builder
 		a := &app{backend: store, backendFlag: flag, stdout: &out, log: messages.NewLog(io.Discard, false, false)}
 		if err := (&explainCmd{Name: "job"}).Run(a); err != nil {

@@ -37,10 +37,16 @@ var errNoScreen = exitcode.With(exitcode.Usage,
 	errors.New(`standard output is not a terminal: "holdfast watch" writes a line for each change, `+
 		`and "holdfast ls --json" lists the locks once`))
 
+var errDumb = exitcode.With(exitcode.Usage, errors.New(`TERM=dumb says that this terminal cannot show a table: `+
+	`"holdfast watch" writes a line for each change, and "holdfast ls" lists the locks once`))
+
 // Run shows the table until the user or a signal ends it.
 func (c *topCmd) Run(a *app) error {
-	if !tty.IsTerminal(os.Stdout) {
+	switch {
+	case !tty.IsTerminal(os.Stdout):
 		return errNoScreen
+	case os.Getenv("TERM") == "dumb":
+		return errDumb
 	}
 	open := a.openToLook
 	if c.AllowBreak {

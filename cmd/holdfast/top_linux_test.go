@@ -101,13 +101,13 @@ func TestTopAtSeveralSizes(t *testing.T) {
 
 // Without colour every state is still written out, and the selected row marked.
 func TestTopWithoutColour(t *testing.T) {
-	for _, env := range []string{"NO_COLOR=yes", "TERM=dumb", "LANG=C"} {
+	for _, env := range []string{"NO_COLOR=yes", "TERM=linux", "LANG=C"} {
 		t.Run(env, func(t *testing.T) {
 			l := newLocks(t)
 			l.three()
 			s := l.top(80, 24, []string{env})
 			s.shows("> billing", "held", "free", "q quit")
-			if env != "LANG=C" && s.colored() {
+			if env == "NO_COLOR=yes" && s.colored() {
 				t.Error("the screen has colours")
 			}
 			if marks := strings.ContainsAny(s.text(), "▲…█"); marks != (env == "NO_COLOR=yes") {
@@ -115,6 +115,11 @@ func TestTopWithoutColour(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A terminal that cannot place text gets advice instead of a table.
+func TestTopOnADumbTerminal(t *testing.T) {
+	newLocks(t).top(80, 24, []string{"TERM=dumb"}).shows("TERM=dumb says that this terminal cannot show a table")
 }
 
 func TestTopFollowsChangesAndSize(t *testing.T) {
@@ -260,7 +265,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 	}{
 		{"q", "holdfast", "q", 0, 0},
 		{"Ctrl-C", "holdfast", ctrlC, 0, 130},
-		{"SIGTERM", "holdfast", "", syscall.SIGTERM, 143},
+		{"SIGTERM", "holdfast", "", syscall.SIGTERM, 0},
 		{"SIGINT", "holdfast", "", syscall.SIGINT, 130},
 		{"panic", panickingTop, "P", 0, exitcode.Panic},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
@@ -74,7 +75,8 @@ func (c *watchCmd) follow(ctx context.Context, a *app, client *holdfast.Client) 
 }
 
 // follow opens the backend and calls fn, which runs until a signal ends its context. The signal
-// decides the exit code, and needs no message: it is how such a command is meant to end.
+// needs no message: it is how such a command is meant to end. After SIGTERM, by which service managers
+// stop a service, the exit code is 0; after another signal it is the signal's.
 func (a *app) follow(open opener, fn func(context.Context, *holdfast.Client) error, opts ...holdfast.ClientOption) error {
 	caught := signals.Catch()
 	return a.followUntil(&caught, open, fn, opts...)
@@ -105,9 +107,17 @@ func (a *app) followUntil(caught *signals.Caught, open opener, fn func(context.C
 	}
 	var exit *exitcode.Error
 	if errors.As(err, &exit) && exit.Code > exitcode.Signal {
-		return exitcode.With(exit.Code, nil)
+		return ended(exit.Code)
 	}
 	return err
+}
+
+// ended is how a signal with this exit code ends a command that has no end of its own.
+func ended(code int) error {
+	if code == signals.Code(syscall.SIGTERM) {
+		return nil
+	}
+	return exitcode.With(code, nil)
 }
 
 // watchNames observes each lock until ctx ends or a line cannot be written.

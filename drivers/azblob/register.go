@@ -27,7 +27,7 @@ func init() {
 		Credentials: []driver.Credentials{{Variables: []string{
 			envConnectionString, envKey, envSAS,
 			"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_PASSWORD", // for the default chain of Azure's SDK
-		}}},
+		}, Reads: func(string) bool { return true }, When: "with the locks on Azure"}},
 		Place:   place,
 		TestURL: "$HOLDFAST_TEST_AZBLOB_URL",
 	})

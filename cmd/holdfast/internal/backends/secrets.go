@@ -39,6 +39,29 @@ func Redact(message string) string {
 // MayHoldSecret reports whether a text may hold a password.
 func MayHoldSecret(text string) bool { return secretPattern().MatchString(text) }
 
+// onlyUser matches the user information of a URL that has a user and no password.
+var onlyUser = regexp.MustCompile(`(?i)://([^@:/?#%\s]|%([0-24-9a-f][0-9a-f]|3[0-9b-f]))+@`)
+
+// HoldsPassword reports whether a backend's URL may hold a password. The name of a user alone is none.
+func HoldsPassword(url string) bool {
+	_, known := driver.Describe(url)
+	if known {
+		url = onlyUser.ReplaceAllString(url, "://")
+	}
+	return MayHoldSecret(url)
+}
+
+// foreignURL matches a URL up to the end of its host. What follows may have an "@", which ends no password.
+var foreignURL = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://([^/?#@:\s]+@)?[^/?#@:\s]+(:[0-9]*)?(/|\?|#|$)`)
+
+// nameMayHoldSecret is MayHoldSecret for the name of a lock, which can be the URL of what the lock protects.
+func nameMayHoldSecret(name string) bool {
+	if _, backend := driver.Describe(name); !backend {
+		name = foreignURL.ReplaceAllString(name, "")
+	}
+	return MayHoldSecret(name)
+}
+
 var errSecretInName = errors.New("the lock's name looks like a URL with a password, or like a connection string: the backend is set with " +
 	"--backend or in HOLDFAST_BACKEND")
 
@@ -48,7 +71,7 @@ func CheckName(name string) error {
 	if !utf8.ValidString(name) {
 		return fmt.Errorf("the lock's name %.100q is invalid: must be valid UTF-8", name)
 	}
-	if MayHoldSecret(name) {
+	if nameMayHoldSecret(name) {
 		return errSecretInName
 	}
 	return nil
@@ -58,7 +81,7 @@ func CheckName(name string) error {
 // URL. The command that runs under the lock does not need it.
 func IsCredential(key, value, backend string) bool {
 	if strings.EqualFold(key, Variable) { // on Windows the case of a variable's name does not matter
-		return MayHoldSecret(value)
+		return HoldsPassword(value)
 	}
 	own, _ := driver.Describe(backend)
 	for _, d := range driver.Drivers() {

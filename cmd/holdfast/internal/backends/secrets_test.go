@@ -30,6 +30,44 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// The name of a lock can be the URL of what it protects, with an "@", unless a password may stand before that.
+func TestNameThatIsAURL(t *testing.T) {
+	for name, want := range map[string]bool{
+		"https://example.com/@scope/package": true, "https://example.com:8443/a@b": true, "https://joe@example.com/job": true,
+		"git+ssh://git@example.com/a.git": true, "https://example.com?to=joe@example.com": true,
+		"https://joe:pw@example.com/job": false, "https://joe:p/w@example.com": false, "https://example.com/?u=mongodb://a:b@h": false,
+		"https://example.com/@x?password=pw": false, "mongodb://joe@h/app": false, "postgres://h/@x": false,
+	} {
+		if err := CheckName(name); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A command inherits the URL of a backend without a password, so that a holdfast in it uses the same locks.
+func TestBackendWithoutPasswordIsInherited(t *testing.T) {
+	for url, want := range map[string]bool{
+		"postgres://joe@h/app": true, "postgres://joe%40corp@h/app?sslmode=require": true, "mongodb+srv://joe@h/app": true, "file:/x@y": true,
+		"postgres://joe:@h/app": false, "postgres://joe:pw@h/app": false, "postgres://joe%3apw@h/app": false, "postgres://joe@pw@h/app": false,
+		"postgres://joe@h/app?password=pw": false, "postgres://joe/pw@h/app": false, "azblob://a/c?sig=pw": false, "nonsense://joe@h": false,
+	} {
+		if IsCredential(Variable, url, "") == want {
+			t.Errorf("%s is inherited: %t, want %t", url, !want, want)
+		}
+	}
+}
+
+// Azure's variables are the backend's credentials if the locks are on Azure, and otherwise those of the command.
+func TestAzureVariables(t *testing.T) {
+	for backend, want := range map[string]bool{"azblob://account/locks": true, "mongodb://h/app": false, "file:/azblob": false} {
+		for _, key := range []string{"AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_CLIENT_SECRET"} {
+			if IsCredential(key, "x", backend) != want {
+				t.Errorf("%s with the backend %q is a credential: %t, want %t", key, backend, !want, want)
+			}
+		}
+	}
+}
+
 // AWS's variables are the backend's credentials if MongoDB's driver reads them, and otherwise those of
 // the command, which may work with AWS.
 func TestAWSVariables(t *testing.T) {
@@ -68,10 +106,11 @@ func FuzzRedact(f *testing.F) {
 			!strings.HasPrefix(got, Redact(before)[:min(len(Redact(before)), len(before))]) && !MayHoldSecret(before) {
 			t.Errorf("%q becomes %q", message, got)
 		}
-		if CheckName(message) == nil || !IsCredential(Variable, message, "") {
+		endsBefore := strings.ContainsAny(start, "/?#") && CheckName(message) == nil // the "@" is in the path of another URL
+		if CheckName(message) == nil && !endsBefore || !IsCredential(Variable, message, "") {
 			t.Errorf("%q is no secret", message)
 		}
-		if harmless := before + after; (CheckName(harmless) == nil) != (Redact(harmless) == harmless) {
+		if harmless := before + after; CheckName(harmless) != nil && Redact(harmless) == harmless {
 			t.Errorf("%q becomes %q, as a name: %v", harmless, Redact(harmless), CheckName(harmless))
 		}
 	})

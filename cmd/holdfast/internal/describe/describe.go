@@ -43,8 +43,8 @@ func Facts(r holdfast.Record) (facts []Fact) {
 		fact("renewed", timeText(r.RenewedAt))
 		if r.Endless {
 			fact("lease", lockview.Endless(r))
-			fact("to free it", fmt.Sprintf("make sure that its holder has stopped, then: holdfast break %s %s",
-				format.ShellWord(r.Name), TargetFlag(r)))
+			fact("to free it", fmt.Sprintf("make sure that its holder has stopped, then: holdfast break %s",
+				format.NameAndFlags(r.Name, TargetFlag(r))))
 		}
 	}
 	if r.Waiters > 0 {

@@ -94,7 +94,7 @@ func (x *Explanation) ofSlots() []section {
 		{heading: "What would free it", sentences: []string{
 			"The holder of a slot frees it by a release. If the holder no longer renews it, it becomes free when its lease ends.",
 			"A slot without a record was never held. Each slot is a lock with past holders of its own; this explains one" + x.sameBackend() + ":",
-		}, command: x.command("explain") + " " + format.ShellWord(example)}}
+		}, command: x.command("explain") + " " + format.NameAndFlags(example, "")}}
 }
 
 // present says who holds the lock, and whether the holder seems to live.
@@ -223,17 +223,19 @@ func (x *Explanation) wayOut() (said []string, command string) {
 		return said, ""
 	}
 	note := x.sameBackend()
-	command = x.command("break") + " " + format.ShellWord(x.Name) + " " + TargetFlag(x.Record)
+	flags := TargetFlag(x.Record)
+	breaking := func() string { return x.command("break") + " " + format.NameAndFlags(x.Name, flags) }
 	switch {
 	case x.Endless:
-		return append(said, "This frees it at once, and does not notify its holder"+note+":"), command
+		return append(said, "This frees it at once, and does not notify its holder"+note+":"), breaking()
 	case x.Token == 0 && !x.Broken:
 		said = append(said, "The token of its holder is unknown: the holder acquired the lock a moment ago, or another program took the lease.")
 	}
 	if x.Broken {
-		return append(said, "If the holder is certainly dead, this frees it at once"+note+":"), command + " --now"
+		flags += " --now"
+		return append(said, "If the holder is certainly dead, this frees it at once"+note+":"), breaking()
 	}
-	return append(said, "This takes it from its holder"+note+":"), command
+	return append(said, "This takes it from its holder"+note+":"), breaking()
 }
 
 // command begins a command line for the same backend, unless its URL has a secret.

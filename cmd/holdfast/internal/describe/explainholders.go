@@ -53,5 +53,5 @@ func (x *Explanation) wayOutOfHolders() (said []string, command string) {
 		return said, ""
 	}
 	said = append(said, "This takes it from one of them"+x.sameBackend()+":")
-	return said, x.command("break") + fmt.Sprintf(" %s --token %d", format.ShellWord(x.Name), lockview.Latest(x.Record).Token)
+	return said, x.command("break") + " " + format.NameAndFlags(x.Name, TargetFlag(lockview.Latest(x.Record)))
 }

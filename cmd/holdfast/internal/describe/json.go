@@ -30,6 +30,9 @@ func JSON(r holdfast.Record) LockJSON {
 	lock := LockJSON{Name: r.Name, State: r.State.String(), Owner: format.NilIfZero(r.Owner), Token: format.NilIfZero(r.Token),
 		AcquiredAt: format.NilIfZero(r.AcquiredAt), RenewedAt: format.NilIfZero(r.RenewedAt), Broken: r.Broken, Endless: r.Endless,
 		Data: r.Data}
+	if len(r.Data) == 0 { // some backends do not tell no data from none yet
+		lock.Data = nil
+	}
 	if r.TTL > 0 {
 		lock.TTLMs = new(int64)
 		*lock.TTLMs = r.TTL.Milliseconds()

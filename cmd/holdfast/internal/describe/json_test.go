@@ -42,6 +42,13 @@ func TestUnknownIsNeverZero(t *testing.T) {
 	}
 }
 
+// Empty data are as none: not every backend tells them apart.
+func TestJSONOfEmptyData(t *testing.T) {
+	if lock := JSON(holdfast.Record{Name: "job", Data: []byte{}}); lock.Data != nil {
+		t.Errorf("%q, want null", lock.Data)
+	}
+}
+
 // FuzzLockJSON reads the JSON of a lock back.
 func FuzzLockJSON(f *testing.F) {
 	f.Add("n", "me", uint64(7), int64(time.Second), int64(5), true, int64(1), []byte("x"))

@@ -64,6 +64,18 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// NameAndFlags returns the end of a command line: the name of a lock and flags. A name that begins with a dash comes after "--".
+func NameAndFlags(name, flags string) string {
+	word := ShellWord(name)
+	switch {
+	case strings.HasPrefix(name, "-"):
+		return strings.TrimLeft(flags+" -- ", " ") + word
+	case flags == "":
+		return word
+	}
+	return word + " " + flags
+}
+
 // NilIfZero returns nil for the zero value, which often means unknown.
 func NilIfZero[T comparable](value T) *T {
 	var zero T

@@ -48,6 +48,9 @@ func (m *Model) View() tea.View {
 		v.Cursor = tea.NewCursor(min(ansi.StringWidth(m.filterPrompt()), m.width-1), m.height-1)
 	}
 	v.Content = strings.Join(lines[:m.height], "\n")
+	if m.style.ascii {
+		v.Content = toASCII(v.Content)
+	}
 	return v
 }
 

@@ -189,7 +189,7 @@ func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 	case m.mode == inBreak:
 		m.mode = m.back
 		if key == "y" || key == "Y" {
-			m.message = "breaking " + format.Text(m.asked.Name) + " …"
+			m.message = "breaking " + format.Text(m.asked.Name) + " ..."
 			return m.breakAsked()
 		}
 		m.message = format.Text(m.asked.Name) + " was not broken"
@@ -279,7 +279,9 @@ func (m *Model) keyInText(key string) {
 	case "home", "g":
 		m.scroll = 0
 	case "?", "h", "f1":
-		if m.mode == inDetail {
+		if m.mode == inKeys {
+			m.mode = m.back
+		} else {
 			m.openText(inKeys)
 		}
 	case "b":

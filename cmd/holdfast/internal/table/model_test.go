@@ -8,11 +8,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/lockview"
@@ -49,6 +51,41 @@ func press(m *Model, keys ...string) {
 
 // shown returns the lines of the screen, without styles.
 func shown(m *Model) []string { return strings.Split(ansi.Strip(m.View().Content), "\n") }
+
+// The key that opens the help closes it, too.
+func TestKeysCloseTheirText(t *testing.T) {
+	for _, key := range []string{"?", "h"} {
+		m := modelOf(t, samples()...)
+		if press(m, key); m.mode != inKeys {
+			t.Fatalf("%s opens %d", key, m.mode)
+		}
+		if press(m, key); m.mode != inTable {
+			t.Errorf("%s again leads to %d", key, m.mode)
+		}
+		if press(m, "enter", key, key); m.mode != inDetail {
+			t.Errorf("over one lock: %d", m.mode)
+		}
+		if press(m, "q"); m.mode != inTable {
+			t.Errorf("after the lock: %d", m.mode)
+		}
+	}
+}
+
+// A terminal whose locale is not UTF-8 gets ASCII alone, in the same columns.
+func TestOnlyASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
+	if tty.LocaleIsUTF8 {
+		t.Skip("the console of this system shows UTF-8")
+	}
+	t.Setenv("TERM", "xterm")
+	t.Setenv("LC_ALL", "de_DE.ISO-8859-1")
+	m := modelOf(t, driver.Record{Name: "größe-東", State: driver.StateHeld, Owner: "wéb", Token: 7})
+	m.Update(tea.WindowSizeMsg{Width: 100, Height: 24})
+	text := strings.Join(shown(m), "\n")
+	if strings.IndexFunc(text, func(r rune) bool { return r > unicode.MaxASCII }) >= 0 || !strings.Contains(text, "gr??e-??") ||
+		!strings.Contains(text, "w?b") {
+		t.Errorf("the screen:\n%s", text)
+	}
+}
 
 // samples are records of each state, with names and owners that are hard to show.
 func samples() []driver.Record {

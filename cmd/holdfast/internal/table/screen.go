@@ -164,7 +164,8 @@ func (m *Model) whyNotBreak(r driver.Record) string {
 	case r.State == driver.StateFree:
 		return name + " is free: there is nothing to break"
 	case len(r.Holders) > 1:
-		return fmt.Sprintf("%s is shared by %d holders: break one by holdfast break %s --token N", name, len(r.Holders), format.ShellWord(r.Name))
+		return fmt.Sprintf("%s is shared by %d holders: break one by holdfast break %s", name, len(r.Holders),
+			format.NameAndFlags(r.Name, "--token N"))
 	case r.Broken:
 		return fmt.Sprintf("%s is broken already: it becomes free in %s at the latest", name, describe.Left(r))
 	}

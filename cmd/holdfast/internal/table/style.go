@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 )
@@ -15,6 +17,7 @@ type style struct {
 	title, heading, selected, alarm, faint lipgloss.Style
 	states                                 map[string]lipgloss.Style
 	more, up, down, full, empty            string // an omission, the directions of a sort, and a bar
+	ascii                                  bool   // the terminal cannot be expected to show more
 }
 
 func newStyle() style {
@@ -22,7 +25,7 @@ func newStyle() style {
 	s := style{title: plain.Bold(true), heading: plain.Underline(true), selected: plain.Reverse(true),
 		alarm: plain.Bold(true).Reverse(true),
 		faint: plain.Faint(true), states: map[string]lipgloss.Style{}, more: "~", up: "^", down: "v", full: "#", empty: "-"}
-	if showsUnicode() {
+	if s.ascii = !showsUnicode(); !s.ascii {
 		s.more, s.up, s.down, s.full, s.empty = "…", "▲", "▼", "█", "░"
 	}
 	if os.Getenv("NO_COLOR") == "" {
@@ -31,6 +34,19 @@ func newStyle() style {
 		s.states["unknown"] = plain.Foreground(lipgloss.Yellow)
 	}
 	return s
+}
+
+// toASCII replaces what the terminal would show as other characters, and keeps the width.
+func toASCII(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		if r < utf8.RuneSelf {
+			out.WriteRune(r)
+		} else {
+			out.WriteString(strings.Repeat("?", ansi.StringWidth(string(r))))
+		}
+	}
+	return out.String()
 }
 
 // showsUnicode reports whether the terminal can be expected to show more than ASCII.
