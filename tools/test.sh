@@ -5,6 +5,8 @@
 # Tests that start servers or processes depend on the machine: of these, up to three that fail are run once more, and each is
 # reported in a line that begins with FLAKY. Every other test is run once, and so is each whose name says that it is about
 # exclusion, tokens, histories or secrets.
+#
+# A stage that fails does not keep the next ones from running. The last lines say which stages failed, and in which packages.
 set -euo pipefail
 go=${GO:-go} gotestsum=${GOTESTSUM:-gotestsum} modules=$1
 shift
@@ -60,6 +62,16 @@ packages() {
 		{ is = /\/test\/(serverprocess|mongotest|azuritetest|postgrestest|backendtest)/ ? "yes" : "no"; if (is == want) print $1 }'
 }
 
+failed=()
+
+# stage WHAT NAME COMMAND… runs a stage, whose results are in the file of NAME.
+stage() {
+	local what=$1 name=$2
+	shift 2
+	step "$what"
+	"$@" || failed+=("$what: $(sed -nE 's/.*"Action":"fail","Package":"([^"]*)".*/\1/p' "$cache/$name.json" | sort -u | tr '\n' ' ')")
+}
+
 case " $* " in
 *' -short '*) race='' ;;
 *) race=-race ;;
@@ -68,16 +80,23 @@ for module in . $modules; do
 	cd "$top/$module"
 	names=$(packages others)
 	[ -n "$names" ] || continue
-	step "$module: tests without servers, with the race detector"
-	exact "exact-${module//\//-}" "$names" -race "$@"
+	name=exact-${module//\//-}
+	stage "$module: tests without servers, with the race detector" "$name" exact "$name" "$names" -race "$@"
 done
 for module in . $modules; do
 	cd "$top/$module"
 	names=$(packages servers)
 	[ -n "$names" ] || continue
-	step "$module: tests with servers or processes: what is never repeated"
-	exact "promises-${module//\//-}" "$names" $race -count=1 -parallel=8 "$@" -run="$promises"
-	step "$module: tests with servers or processes: the rest"
-	repeatable "servers-${module//\//-}" --packages="$(echo $names)" -- -vet=off $race -count=1 -parallel=8 "$@" -skip="$promises"
+	name=promises-${module//\//-}
+	stage "$module: tests with servers or processes: what is never repeated" "$name" \
+		exact "$name" "$names" $race -count=1 -parallel=8 "$@" -run="$promises"
+	name=servers-${module//\//-}
+	stage "$module: tests with servers or processes: the rest" "$name" \
+		repeatable "$name" --packages="$(echo $names)" -- -vet=off $race -count=1 -parallel=8 "$@" -skip="$promises"
 done
+if [ ${#failed[@]} -gt 0 ]; then
+	step 'failed:'
+	printf '    %s\n' "${failed[@]}"
+	exit 1
+fi
 step 'all tests passed'

@@ -11,9 +11,13 @@ import (
 
 // A program in place of gotestsum that writes what go test says into the same file.
 const summary = `#!/bin/sh
-for flag; do case $flag in --jsonfile=*) file=${flag#*=} ;; esac; shift; [ "$flag" != -- ] || break; done
+for flag; do
+	case $flag in --jsonfile=*) file=${flag#*=} ;; --packages=*) packages=${flag#*=} ;; esac
+	shift
+	[ "$flag" != -- ] || break
+done
 echo "test $*" >>"$RUNS"
-${GO:-go} test -json "$@" >"$file"
+${GO:-go} test -json "$@" $packages >"$file"
 `
 
 const calm = `package calm
@@ -36,6 +40,52 @@ func crash() {
 }
 var _, _ = synctest.Test, crash
 `
+
+// Every stage of the tests runs, whatever the ones before it have found, and the end says which packages have failed.
+func TestEveryStageRuns(t *testing.T) {
+	script, err := os.ReadFile("test.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	runs := filepath.Join(folder, "runs")
+	const withServers = "import (\"testing\"; _ \"example.test/test/serverprocess\")\n"
+	for name, content := range map[string]string{
+		"go.mod":                        "module example.test\n\ngo 1.25\n",
+		"test.sh":                       string(script),
+		"summary":                       summary,
+		"test/serverprocess/process.go": "package serverprocess\n",
+		"red/red_test.go":               "package red\nimport \"testing\"\nfunc TestRed(t *testing.T) { t.Error(\"red\") }\n",
+		"calm/calm_test.go":             calm,
+		"promise/promise_test.go":       "package promise\n" + withServers + "func TestPromise(t *testing.T) { t.Error(\"red\") }\n",
+		"server/server_test.go":         "package server\n" + withServers + "func TestServer(*testing.T) {}\n",
+	} {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.CommandContext(t.Context(), "bash", "test.sh", "", "-short")
+	command.Dir = folder
+	command.Env = append(os.Environ(), "GOTESTSUM="+filepath.Join(folder, "summary"), "RUNS="+runs)
+	output, err := command.CombinedOutput()
+	list, _ := os.ReadFile(runs)
+	if err == nil || strings.Count(string(list), "\n") != 3 {
+		t.Errorf("the run ended with %v after these stages:\n%s%s", err, list, output)
+	}
+	_, end, _ := strings.Cut(string(output), "--- failed:")
+	for _, want := range []string{"without servers, with the race detector: example.test/red \n", "what is never repeated: example.test/promise \n"} {
+		if !strings.Contains(end, want) {
+			t.Errorf("the end does not say %q:\n%s", want, output)
+		}
+	}
+	if strings.Contains(end, "calm") || strings.Contains(end, "the rest") || strings.Contains(string(output), "all tests passed") {
+		t.Errorf("the end says too much:\n%s", output)
+	}
+}
 
 // Only a crash of the race detector inside testing/synctest is a reason to run tests without servers once more, and then only
 // the packages that it ended.
