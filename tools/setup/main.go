@@ -81,6 +81,10 @@ func run(ctx context.Context, s system, log io.Writer) error {
 	if m == nil || s.listOnly || !s.canInstall(m) {
 		return &adviceError{missing}
 	}
+	// What no package provides needs the user: that is said before anything is installed for nothing.
+	if own := slices.DeleteFunc(slices.Clone(missing), func(n need) bool { return n.packages[m.name] != "" }); len(own) > 0 {
+		return &adviceError{own}
+	}
 	packages, begin := m.packages(missing), time.Now()
 	if len(packages) > 0 {
 		fmt.Fprintf(log, "Installing them takes a minute or two and downloads about %d MB; the output goes into %s.\n"+

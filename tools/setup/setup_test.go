@@ -108,11 +108,12 @@ func TestCommandsAreListed(t *testing.T) {
 	}
 }
 
-// No package has a pseudo-terminal. Its absence is an error that says what to do.
+// No package has a pseudo-terminal. Its absence is an error that says what to do, before packages are installed for the rest.
 func TestTerminalIsMissing(t *testing.T) {
 	m := &machine{programs: []string{"apt-get"}}
 	s := m.system(true)
-	s.needs, s.terminal = needs()[2:3], func() bool { return false }
+	compiler := need{name: "a compiler", packages: map[string]string{"apt-get": "cc"}, met: func(system) bool { return m.ran != nil }}
+	s.needs, s.terminal = []need{compiler, needs()[2]}, func() bool { return false }
 	err := run(t.Context(), s, &strings.Builder{})
 	if err == nil || !strings.Contains(err.Error(), "mount -t devpts") || m.ran != nil {
 		t.Errorf("%v, ran %q", err, m.ran)
