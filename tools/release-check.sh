@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # release-check.sh [BASE] checks what a release promises, of the commit that is checked out:
-#   - the command is the same, byte for byte, if it is built again in another folder, without what the first build has cached;
+#   - the command is the same, byte for byte, if it is built again in another folder, without what the first build has cached, and
+#     is not larger than 30 MiB for Linux;
 #   - the library's API is compatible with that of BASE, a tag or commit: by default the last tag;
 #   - the licence of every module in the command is known;
 #   - "go install" works with the commit that tools/release.sh would tag;
@@ -12,6 +13,7 @@ go=${GO:-go} base=${1:-} bin=$PWD/.cache/bin
 platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64}
 checks=${CHECKS:-build api licences install goreleaser}
 root=github.com/holdfast-go/holdfast
+max_mib=30 # of the command for Linux
 apidiff=v0.0.0-20250620022241-b7579e27df2b
 work=$(mktemp -d "${TMPDIR:-/tmp}/holdfast-check-XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -28,6 +30,7 @@ if wanted build; then
 		build "$work/first" "$platform" "$work/a"
 		GOCACHE=$work/cache build "$work/second/with a longer name" "$platform" "$work/b"
 		cmp "$work/a" "$work/b"
+		case $platform in linux/*) [ "$(wc -c <"$work/a")" -le $((max_mib << 20)) ] || { echo "it is larger than $max_mib MiB"; exit 1; } ;; esac
 		printf '%-14s %s\n' "$platform" "$(sha256sum <"$work/a" | cut -d' ' -f1)"
 	done
 fi
