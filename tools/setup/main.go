@@ -164,7 +164,7 @@ var (
 )
 
 // firstRun announces what a run on a new machine costs. docs/development.md has the parts.
-const firstRun = "The first run on this machine downloads up to 280 MB once and needs about 3 GB of disk, most of it for what Go " +
+const firstRun = "The first run on this machine downloads up to 390 MB once and needs about 3 GB of disk, most of it for what Go " +
 	"compiles.\n" +
 	"With two busy processors the downloads take three minutes, and compiling with the race detector takes two before the first test.\n"
 
