@@ -45,7 +45,7 @@ func (l *Locker) runDetached(ctx context.Context, invalid error, work func(conte
 		l.calls.End()
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("no answer from %s within %v", l.dir, callLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, l.callLimit, fmt.Errorf("no answer from %s within %v", l.dir, l.callLimit))
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {

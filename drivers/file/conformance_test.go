@@ -102,15 +102,20 @@ func (s *stalls) deny(_ context.Context, name string) (allow func(), err error) 
 	return func() { set("") }, nil
 }
 
+// testCallLimit is long enough for a busy machine. The clauses with a disk that hangs wait for it, at the same time.
+const testCallLimit = 30 * time.Second
+
 func config(dir string, open func() (*Locker, error)) lockertest.Config {
 	var s stalls
 	return lockertest.Config{
+		Slack: time.Minute,
 		New: func(t *testing.T) driver.Locker {
 			t.Helper()
 			l, err := open()
 			if err != nil {
 				t.Fatal(err)
 			}
+			l.callLimit = testCallLimit
 			l.disk.open = s.open
 			t.Cleanup(func() {
 				if err := l.Close(context.WithoutCancel(t.Context())); err != nil {

@@ -245,6 +245,7 @@ type Locker struct {
 	clock      clock
 	disk       disk
 	settings   settings
+	callLimit  time.Duration
 	forReading bool        // it only reads ([driver.OpenForReading])
 	absent     atomic.Bool // it only reads, and there was no folder so far
 
@@ -306,7 +307,8 @@ func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, driver.Errorf("holdfast: file: %w", err)
 	}
-	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c, calls: driverutil.NewCalls()}
+	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c, calls: driverutil.NewCalls(),
+		callLimit: callLimit}
 	l.watcher = newWatcher(l, c.logger)
 	return l, nil
 }
@@ -333,7 +335,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	if !first || l.calls.Running() == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callLimit+time.Second)
+	ctx, cancel := context.WithTimeout(ctx, l.callLimit+time.Second)
 	defer cancel()
 	select {
 	case <-idle:

@@ -174,7 +174,7 @@ func (l *Locker) remove(ctx context.Context, base string, highest uint64) (remov
 
 // storePrunedToken stores a token that is about to be removed, unless a higher one is stored.
 func (l *Locker) storePrunedToken(ctx context.Context, token uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	ctx, cancel := context.WithTimeout(ctx, l.callLimit)
 	defer cancel()
 	base := filepath.Join(l.dir, prunedFile)
 	unlock, err := l.lockFile(ctx, base+".lock")
