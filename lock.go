@@ -46,10 +46,8 @@ func (c *Client) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 // ended uses another context.
 //
 // The waiters of one Client queue first-in-first-out for each name, and only the first asks the
-// backend. Where the backend can hand over ([driver.HandOverer]) and wakes waiters, a release
-// hands the lock over to the next waiter of this Client in one request, unless that waiter asks
-// for a shorter TTL. Such handoffs go on for up to 50 ms; then waiters of other processes go
-// first. Between processes there is an order only where the backend has a [driver.Queue].
+// backend. Between processes there is an order only where the backend has a [driver.Queue]. Where it
+// wakes waiters without one, those of other processes go first after a release.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Hold, error) {
 	return c.lock(ctx, name, (*engine.Client).WaitAcquire, opts)
 }

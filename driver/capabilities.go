@@ -14,7 +14,6 @@ import (
 type Capabilities struct {
 	Waker          Waker
 	Queue          Queue // only with a Waker
-	HandOverer     HandOverer
 	BatchRenewer   BatchRenewer
 	BatchReleaser  BatchReleaser
 	BatchInspector BatchInspector
@@ -22,29 +21,6 @@ type Capabilities struct {
 	Breaker        Breaker
 	DataStore      DataStore
 	Checker        Checker
-}
-
-// HandOverer hands a lock over in one step. A handoff costs half the calls of a release
-// and an acquire, and wakes no other waiter. A client hands over among its own
-// waiters, for a short time, and only if a Waker wakes the other waiters afterwards.
-type HandOverer interface {
-	// HandOver does what TryAcquire does, except that a lock held by from counts as free,
-	// broken or not. The handoff ends the lease of from: a later Renew of it is refused
-	// with ErrLost. Only from.Name, which must be req.Name, and from.ID matter. from.State may save
-	// a call.
-	//
-	// In all else HandOver is TryAcquire:
-	//
-	//   - If from does not hold the lock (any more), the lock is granted if it is free, and
-	//     refused with a *[HeldError] if another holds it.
-	//   - If req.ID holds the lock, the call is a repeat, also if from is that very lease.
-	//
-	// Only an Exclusive holder hands over, and to an Exclusive one: a Shared request is refused, before I/O, and a
-	// from that shares the lock counts as another holder.
-	//
-	// After an unknown outcome either of the two may hold the lock, or neither. Release of
-	// from, followed by TryAcquire with req, resolves that.
-	HandOver(ctx context.Context, from Lease, req Request) (Lease, error)
 }
 
 // BatchRenewer renews many leases for the price of a few calls.

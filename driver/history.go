@@ -27,7 +27,7 @@ type Tenure struct {
 	Token uint64
 	// From is when the lock was granted, by the backend's clock.
 	From time.Time
-	// Until is when the tenure ended: when the lock was released, freed, handed over or taken over, or
+	// Until is when the tenure ended: when the lock was released, freed or taken over, or
 	// when its lease expired. It is zero if it is unknown. The tenure then ended before the
 	// next grant.
 	Until time.Time
@@ -68,7 +68,7 @@ const (
 	// EndUnknown: the backend does not report it.
 	EndUnknown End = iota
 	EndReleased
-	// EndHandedOver to a waiter of the same process; see [HandOverer].
+	// EndHandedOver to a waiter of the same process: older versions wrote it.
 	EndHandedOver
 	// EndExpired: the lease ran out.
 	EndExpired

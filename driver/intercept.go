@@ -12,7 +12,6 @@ type Method string
 // The methods that [Intercept] intercepts. Others may be added.
 const (
 	MethodTryAcquire   Method = "TryAcquire"
-	MethodHandOver     Method = "HandOver"
 	MethodRenew        Method = "Renew"
 	MethodRenewBatch   Method = "RenewBatch"
 	MethodRelease      Method = "Release"
@@ -36,8 +35,8 @@ const (
 type Call struct {
 	Method  Method
 	Name    string  // a lock's name; the prefix of List. Methods with a Request or a Lease have the name there
-	Request Request // of TryAcquire and HandOver
-	Lease   Lease   // of Renew, Release and WriteData; of HandOver the one that ends
+	Request Request // of TryAcquire
+	Lease   Lease   // of Renew, Release and WriteData
 	Leases  []Lease
 	Names   []string
 	Target  BreakTarget // of Break and BreakNow
@@ -53,7 +52,7 @@ type Call struct {
 // the name for other calls about one lock. For the rest it is zero.
 func (c Call) Concerned() Lease {
 	switch r := c.Request; c.Method {
-	case MethodTryAcquire, MethodHandOver:
+	case MethodTryAcquire:
 		return Lease{Name: r.Name, ID: r.ID, Owner: r.Owner, TTL: r.TTL, Mode: r.Mode}
 	case MethodRenew, MethodRelease, MethodWriteData:
 		return c.Lease
@@ -70,7 +69,7 @@ type Answer struct {
 	// all the same, each lock of the batch has this error, or List ends with it. Wake has none.
 	Err     error
 	Errs    []error // of a batch
-	Lease   Lease   // of TryAcquire, HandOver and Renew
+	Lease   Lease   // of TryAcquire and Renew
 	Leases  []Lease // of RenewBatch
 	Record  Record
 	Records []Record
@@ -117,9 +116,6 @@ func (i *intercepted) Capabilities() Capabilities {
 	if i.had.Queue != nil {
 		c.Queue = i
 	}
-	if i.had.HandOverer != nil {
-		c.HandOverer = i
-	}
 	if i.had.BatchRenewer != nil {
 		c.BatchRenewer = i
 	}
@@ -149,8 +145,6 @@ func (i *intercepted) forward(ctx context.Context, c Call) (a Answer) {
 	switch c.Method {
 	case MethodTryAcquire:
 		a.Lease, a.Err = i.inner.TryAcquire(ctx, c.Request)
-	case MethodHandOver:
-		a.Lease, a.Err = i.had.HandOverer.HandOver(ctx, c.Lease, c.Request)
 	case MethodRenew:
 		a.Lease, a.Err = i.inner.Renew(ctx, c.Lease)
 	case MethodRenewBatch:
@@ -198,11 +192,6 @@ func (i *intercepted) Unwrap() Locker { return i.inner }
 
 func (i *intercepted) TryAcquire(ctx context.Context, req Request) (Lease, error) {
 	a := i.call(ctx, Call{Method: MethodTryAcquire, Request: req})
-	return a.Lease, a.Err
-}
-
-func (i *intercepted) HandOver(ctx context.Context, from Lease, req Request) (Lease, error) {
-	a := i.call(ctx, Call{Method: MethodHandOver, Lease: from, Request: req})
 	return a.Lease, a.Err
 }
 

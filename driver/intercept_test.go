@@ -16,7 +16,6 @@ type able struct {
 	driver.Locker
 	driver.Waker
 	driver.Queue
-	driver.HandOverer
 	driver.BatchRenewer
 	driver.BatchReleaser
 	driver.BatchInspector
@@ -300,7 +299,6 @@ func TestConcerned(t *testing.T) {
 	want := driver.Lease{Name: "a", ID: id, Mode: driver.Shared}
 	for _, c := range []driver.Call{
 		{Method: driver.MethodTryAcquire, Request: driver.Request{Name: "a", ID: id, Mode: driver.Shared}},
-		{Method: driver.MethodHandOver, Request: driver.Request{Name: "a", ID: id, Mode: driver.Shared}, Lease: driver.Lease{Name: "a"}},
 		{Method: driver.MethodRenew, Lease: want}, {Method: driver.MethodRelease, Lease: want}, {Method: driver.MethodWriteData, Lease: want},
 	} {
 		if got := c.Concerned(); got != want {

@@ -26,22 +26,13 @@ func TestModes(t *testing.T) {
 		{both, driver.Mode(255), "holdfast: Mode mode 255 is invalid: must be exclusive or shared on this backend"},
 	} {
 		req := driver.Request{Name: "n", ID: driver.NewLeaseID("a"), TTL: time.Second, Mode: c.mode}
-		info := driver.Info{Modes: c.modes}
-		handOver := driver.ValidateHandOver(driver.Lease{Name: "n", ID: req.ID}, req, info)
-		if c.mode == driver.Shared && c.modes.Shared {
-			if want := "holdfast: Mode shared is invalid: must be exclusive for a handoff"; handOver == nil || handOver.Error() != want {
-				t.Errorf("a handoff: %v, want %s", handOver, want)
+		err := req.Validate(driver.Info{Modes: c.modes})
+		if c.err == "" {
+			if err != nil {
+				t.Errorf("%v of %v: %v", c.mode, c.modes, err)
 			}
-			handOver = nil
-		}
-		for _, err := range []error{req.Validate(info), handOver} {
-			if c.err == "" {
-				if err != nil {
-					t.Errorf("%v of %v: %v", c.mode, c.modes, err)
-				}
-			} else if !errors.Is(err, driver.ErrInvalid) || err.Error() != c.err {
-				t.Errorf("%v of %v: %v, want %s", c.mode, c.modes, err, c.err)
-			}
+		} else if !errors.Is(err, driver.ErrInvalid) || err.Error() != c.err {
+			t.Errorf("%v of %v: %v, want %s", c.mode, c.modes, err, c.err)
 		}
 	}
 }

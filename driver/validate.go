@@ -23,7 +23,7 @@ func (r Request) Validate(info Info) error {
 	if err := ValidateName(r.Name, l); err != nil {
 		return err
 	}
-	if err := validateID("ID", r.ID); err != nil {
+	if err := validateID(r.ID); err != nil {
 		return err
 	}
 	if !utf8.ValidString(r.Owner) || l.MaxOwner > 0 && len(r.Owner) > l.MaxOwner {
@@ -81,28 +81,11 @@ func ValidateWaiter(id WaiterID) error {
 	return nil
 }
 
-// ValidateHandOver checks the arguments of [HandOverer] against what a backend accepts: the
-// request as Validate does, its mode, which must be [Exclusive], the name of the lease, which must be the request's, and the ID
-// of the lease. The error is an *[InvalidError]. Its field is "from.Name" or "from.ID" if the
-// lease is what is wrong.
-func ValidateHandOver(from Lease, req Request, info Info) error {
-	if err := req.Validate(info); err != nil {
-		return err
-	}
-	if req.Mode != Exclusive {
-		return Invalid("Mode", req.Mode.String(), Exclusive.String()+" for a handoff")
-	}
-	if from.Name != req.Name {
-		return Invalid("from.Name", Quote(from.Name), "the request's name, "+Quote(req.Name))
-	}
-	return validateID("from.ID", from.ID)
-}
-
 // validateID checks the ID of a lease. The error does not show it, since it is a secret.
-func validateID(field string, leaseID LeaseID) error {
+func validateID(leaseID LeaseID) error {
 	id := leaseID.Reveal()
 	if id == "" || len(id) > maxID || !utf8.ValidString(id) {
-		return Invalid(field, fmt.Sprintf("of %d bytes", len(id)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID))
+		return Invalid("ID", fmt.Sprintf("of %d bytes", len(id)), fmt.Sprintf("valid UTF-8 of 1 to %d bytes, such as a UUID", maxID))
 	}
 	return nil
 }

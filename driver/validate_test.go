@@ -13,41 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-func TestValidateHandOver(t *testing.T) {
-	limits := driver.Limits{MinTTL: time.Second, MaxTTL: time.Minute, TTLStep: time.Second, MaxName: 8}
-	const secret = "5ecret-of-the-lease"
-	from := driver.Lease{Name: "n", ID: driver.NewLeaseID(secret)}
-	req := driver.Request{Name: "n", ID: driver.NewLeaseID(secret + "-2"), TTL: time.Second}
-	for _, c := range []struct {
-		field  string // none: allowed
-		change func(*driver.Lease, *driver.Request)
-	}{
-		{"", func(*driver.Lease, *driver.Request) {}},
-		{"", func(_ *driver.Lease, r *driver.Request) { r.ID = driver.NewLeaseID(secret) }},
-		{"", func(l *driver.Lease, _ *driver.Request) { l.TTL, l.Token, l.Owner = -1, 7, "\xff" }}, // they do not matter
-		{"from.Name", func(l *driver.Lease, _ *driver.Request) { l.Name = "" }},
-		{"from.Name", func(l *driver.Lease, _ *driver.Request) { l.Name = "another" }},
-		{"from.ID", func(l *driver.Lease, _ *driver.Request) { l.ID = driver.LeaseID{} }},
-		{"from.ID", func(l *driver.Lease, _ *driver.Request) { l.ID = driver.NewLeaseID(secret + "\xff") }},
-		{"from.ID", func(l *driver.Lease, _ *driver.Request) { l.ID = driver.NewLeaseID(strings.Repeat(secret, 4)) }},
-		{"Name", func(l *driver.Lease, r *driver.Request) { l.Name, r.Name = "", "" }},
-		{"ID", func(_ *driver.Lease, r *driver.Request) { r.ID = driver.LeaseID{} }},
-		{"TTL", func(_ *driver.Lease, r *driver.Request) { r.TTL = time.Hour }},
-	} {
-		l, r := from, req
-		c.change(&l, &r)
-		err := driver.ValidateHandOver(l, r, driver.Info{Limits: limits})
-		var invalid *driver.InvalidError
-		switch {
-		case c.field == "" && err == nil:
-		case !errors.As(err, &invalid) || invalid.Field != c.field:
-			t.Errorf("from %q to %q: got %v, want %q to be invalid", l.Name, r.Name, err, c.field)
-		case strings.Contains(err.Error(), secret):
-			t.Errorf("an ID is shown: %v", err)
-		}
-	}
-}
-
 // FuzzValidate compares the checks with the rules as the documentation has them. An error names
 // the field, is short and safe to print, and never shows an ID.
 func FuzzValidate(f *testing.F) {
@@ -76,8 +41,6 @@ func FuzzValidate(f *testing.F) {
 			"TTL":   req.TTL > 0 && req.TTL >= limits.MinTTL && req.TTL <= longest && (limits.TTLStep == 0 || req.TTL%limits.TTLStep == 0),
 		}
 		checkInvalid(t, req.Validate(driver.Info{Limits: limits}), allowed, req)
-		from := driver.Lease{Name: name, ID: req.ID}
-		checkInvalid(t, driver.ValidateHandOver(from, req, driver.Info{Limits: limits}), allowed, req)
 	})
 }
 

@@ -89,11 +89,11 @@ type Waker interface {
 // A free lock is reserved for the waiters in their order. Position n may take it n-1 turns ([Info].Turn, [TurnAt]) after
 // it became free, by the backend's clock: the first at once, the second a moment later. A request
 // without a position comes behind all of them, and after [MaxTurns] at the latest anybody may take
-// the lock. With an empty queue nothing is reserved. HandOver and Replace ignore the reservation.
+// the lock. With an empty queue nothing is reserved. Replace ignores the reservation.
 //
 // A grant removes the waiter from the queue. If the lock was free, it also removes the waiters that
 // were woken, had a lower position and did not come: at most the first two ([WokenWaiters]), and only
-// the first of a queue of more than [LongQueue]. A handoff removes the position of its own waiter alone.
+// the first of a queue of more than [LongQueue].
 // A position that is not refreshed by another request ends after QueueFor. So a waiter that died in the
 // queue costs the others one turn, not more.
 //

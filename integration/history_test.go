@@ -78,19 +78,6 @@ func everyEnd(t *testing.T, b backend) {
 		t.Errorf("the hold that was freed by force ended with %v, want lost", cause)
 	}
 
-	if handOverer := reader.Locker().Capabilities().HandOverer; handOverer != nil {
-		first, err := reader.Locker().TryAcquire(testContext(t), driver.Request{Name: name, ID: driver.NewLeaseID("5f0c2f3e-1"),
-			Owner: "handed over", TTL: b.ttl})
-		env.Check(t, err)
-		second, err := handOverer.HandOver(testContext(t), first, driver.Request{Name: name, ID: driver.NewLeaseID("5f0c2f3e-2"),
-			Owner: "its successor", TTL: b.ttl})
-		env.Check(t, err)
-		ended(first.Token, first.Owner, driver.EndHandedOver)
-		checkPast(t, b, reader.record(name), want)
-		env.Check(t, reader.Locker().Release(testContext(t), second))
-		ended(second.Token, second.Owner, driver.EndReleased)
-	}
-
 	h = as("before a waiter").lock(name)
 	waiter := as("waiter")
 	next := make(chan *holdfast.Hold, 1)

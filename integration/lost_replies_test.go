@@ -51,9 +51,9 @@ func TestAcquireReplyLost(t *testing.T) {
 }
 
 // A lock is released while another caller of the same process waits, and the reply to the release
-// or handoff is lost — the waiter gets the lock, no two holds are live at the same time, and the
+// is lost — the waiter gets the lock, no two holds are live at the same time, and the
 // lock is free after the last release.
-func TestHandOverReplyLost(t *testing.T) {
+func TestReleaseToAWaiterReplyLost(t *testing.T) {
 	onEachBackend(t, func(t *testing.T, b backend) {
 		const ttl = time.Minute
 		network, name := b.network(t), uniqueName()

@@ -19,13 +19,11 @@ type method struct {
 func (c *check) methods(l driver.Locker, name string) []method {
 	req := c.request(name)
 	lease := driver.Lease{Name: name, ID: req.ID, Owner: req.Owner, Token: 1, TTL: req.TTL}
-	from := lease
-	from.ID = newID()
-	return c.methodsOf(l, req, lease, from)
+	return c.methodsOf(l, req, lease)
 }
 
-// methodsOf has the methods that take a context, for a request, a lease, and one that the request takes over.
-func (c *check) methodsOf(l driver.Locker, req driver.Request, lease, from driver.Lease) []method {
+// methodsOf has the methods that take a context, for a request and a lease.
+func (c *check) methodsOf(l driver.Locker, req driver.Request, lease driver.Lease) []method {
 	name := req.Name
 	all := []method{
 		{"TryAcquire", func(ctx context.Context) error { _, err := l.TryAcquire(ctx, req); return err }},
@@ -34,9 +32,6 @@ func (c *check) methodsOf(l driver.Locker, req driver.Request, lease, from drive
 		{"Inspect", func(ctx context.Context) error { _, err := l.Inspect(ctx, name); return err }},
 	}
 	a := l.Capabilities()
-	if a.HandOverer != nil {
-		all = append(all, method{"HandOver", func(ctx context.Context) error { _, err := a.HandOverer.HandOver(ctx, from, req); return err }})
-	}
 	if a.BatchRenewer != nil {
 		all = append(all, method{"RenewBatch", func(ctx context.Context) error {
 			return errOf(a.BatchRenewer.RenewBatch(ctx, []driver.Lease{lease}))[0]
@@ -142,7 +137,6 @@ var argumentClauses = []clause{
 		name: "argument/mode",
 		says: "Mode is Exclusive or another of Info.Modes. Any other is ErrInvalid, and changes nothing.",
 		run: func(c *check) {
-			held := c.acquire(c.a, c.request(c.name()))
 			for _, mode := range []driver.Mode{driver.Shared, driver.Shared + 1, 255} {
 				if c.info.Modes.Has(mode) {
 					continue
@@ -154,13 +148,7 @@ var argumentClauses = []clause{
 				if r := c.inspect(c.b, req.Name); r.State != driver.StateFree || r.Token != 0 {
 					c.errorf("the refused request left a record: %v, token %d", r.State, r.Token)
 				}
-				if h := c.a.Capabilities().HandOverer; h != nil {
-					req.Name = held.Name
-					_, err := h.HandOver(c.ctx, held, req)
-					c.invalid("HandOver in the mode "+mode.String(), "Mode", err)
-				}
 			}
-			c.stillHeldBy("after requests in modes that are not known", held)
 		},
 	},
 	{

@@ -48,13 +48,6 @@ func (c *check) checked(l driver.Locker) driver.Locker {
 			c.ids.note(of.ID, a.Err)
 			c.checkGrant(method, call.Request, a.Lease, a.Err)
 			return a
-		case driver.MethodHandOver:
-			a := next(ctx, call)
-			c.checkGrant(method, call.Request, a.Lease, a.Err)
-			if a.Err != nil {
-				c.checkText("HandOver: the error", fmt.Sprintf("%v %+v %#v", a.Err, a.Err, a.Err), call.Lease.ID.Reveal())
-			}
-			return a
 		case driver.MethodRenewBatch, driver.MethodReleaseBatch:
 			a := next(ctx, call)
 			c.checkResults(method, call.Leases, a.Errs)
@@ -188,7 +181,7 @@ func (c *check) checkText(what, text, id string) {
 	}
 }
 
-// checkGrant checks what TryAcquire or HandOver returned.
+// checkGrant checks what TryAcquire returned.
 func (c *check) checkGrant(method string, req driver.Request, lease driver.Lease, err error) {
 	_ = c.checkError(method, req.Name, req.ID.Reveal(), err)
 	switch {

@@ -17,8 +17,7 @@ func everyTenure(change func(w *fixture, t *driver.Tenure)) func(*fixture, *faul
 }
 
 func historyFaults() []fault {
-	allEnds := []string{"history/expired", "history/broken", "history/released", "history/freed", "history/handed over", "history/taken over",
-		"history/own copy"}
+	allEnds := []string{"history/expired", "history/broken", "history/released", "history/freed", "history/taken over", "history/own copy"}
 	others := slices.DeleteFunc(slices.Clone(allEnds), func(name string) bool {
 		return name == "history/released" ||
 			name == "history/own copy"
@@ -37,12 +36,8 @@ func historyFaults() []fault {
 			make: everyTenure(func(_ *fixture, t *driver.Tenure) { t.End = driver.EndReleased }),
 		},
 		{
-			name: "every lease has expired", caught: []string{"history/released", "history/broken", "history/freed", "history/handed over"},
+			name: "every lease has expired", caught: []string{"history/released", "history/broken", "history/freed"},
 			make: everyTenure(func(_ *fixture, t *driver.Tenure) { t.End = driver.EndExpired }),
-		},
-		{
-			name: "every lock was handed over", caught: []string{"history/handed over"},
-			make: everyTenure(func(_ *fixture, t *driver.Tenure) { t.End = driver.EndHandedOver }),
 		},
 		{
 			name: "the history is in the order of the grants", says: "before token", caught: []string{"history/released", "history/bounded"},

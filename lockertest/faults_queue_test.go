@@ -197,39 +197,6 @@ func queueFaults() []fault {
 			},
 		},
 		{
-			name: "a handoff waits for its turn", caught: []string{"queue/handoff"},
-			make: handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease,
-				error,
-			) {
-				if r := w.record(req.Name); r.Waiters > 0 {
-					return driver.Lease{}, heldErr(r)
-				}
-				return next(ctx, from, req)
-			}),
-		},
-		{
-			name: "a handoff ends the queue", says: "position 1 of 1, want 3", caught: []string{"queue/handoff"},
-			make: func(w *fixture, f *faulty) {
-				requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-					w.waits(req)
-					return f.Locker.TryAcquire(ctx, req)
-				})(w, f)
-				handsOver(func(w *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-					w.empty(req.Name)
-					return next(ctx, from, req)
-				})(w, f)
-			},
-		},
-		{
-			name: "a handoff keeps the waiter's position", says: "position 3 of 3, want 2", caught: []string{"queue/handoff"},
-			make: handsOver(func(_ *fixture, _ *faulty, next handOver, ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease,
-				error,
-			) {
-				req.Waiter, req.QueueFor = "", 0
-				return next(ctx, from, req)
-			}),
-		},
-		{
 			name: "a queue without a Waker", says: "no Waker that wakes its waiters", caught: []string{"info/sane"},
 			make: func(_ *fixture, f *faulty) {
 				f.capabilities = func(c driver.Capabilities) driver.Capabilities { c.Waker = nil; return c }
@@ -271,4 +238,9 @@ func queueFaults() []fault {
 			make: inspectsEach(func(_ *fixture, r *driver.Record) { r.Position = 0 }),
 		},
 	}
+}
+
+// holds reports whether a lease holds its lock, without the faults.
+func (w *fixture) holds(name, id string) bool {
+	return w.write(w.ctx, driver.Lease{Name: name, ID: driver.NewLeaseID(id)}, w.record(name).Data) == nil
 }

@@ -182,14 +182,6 @@ func sharedCallFaults() []fault {
 			make: sharedBreaks(func(r driver.Record, _ driver.BreakTarget) driver.BreakTarget { return driver.BreakToken(r.Token) }),
 		},
 		{
-			name: "a reader hands the lock over", says: "a reader has handed", caught: []string{"shared/hands nothing over"},
-			make: handsOverAsked(func(w *fixture, from *driver.Lease, _ *driver.Request) {
-				if from.Mode == driver.Shared {
-					_ = w.plain.Release(w.ctx, *from)
-				}
-			}),
-		},
-		{
 			name: "readers write the data", says: "WriteData by a reader", caught: []string{"shared/keeps the data"},
 			make: func(_ *fixture, f *faulty) {
 				f.capabilities = func(a driver.Capabilities) driver.Capabilities {

@@ -27,7 +27,7 @@ func remembers(lie func(call driver.Call, lease driver.Lease, old bool) error) f
 		}
 		f.Locker = driver.Intercept(f.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
 			switch call.Method {
-			case driver.MethodRenew, driver.MethodRelease, driver.MethodWriteData, driver.MethodHandOver:
+			case driver.MethodRenew, driver.MethodRelease, driver.MethodWriteData:
 				if err := lied(call, call.Lease); errors.Is(err, errPretend) {
 					return driver.Answer{Lease: call.Lease}
 				} else if err != nil {
@@ -45,7 +45,7 @@ func remembers(lie func(call driver.Call, lease driver.Lease, old bool) error) f
 				return a
 			}
 			a := next(ctx, call)
-			if call.Method == driver.MethodTryAcquire || call.Method == driver.MethodHandOver || call.Method == driver.MethodRenew {
+			if call.Method == driver.MethodTryAcquire || call.Method == driver.MethodRenew {
 				a.Lease = answered(a.Lease, a.Err)
 			}
 			return a
@@ -123,15 +123,6 @@ func stateFaults() []fault {
 			make: remembers(func(call driver.Call, l driver.Lease, old bool) error {
 				if old && call.Method == driver.MethodWriteData {
 					return opErr(l.Name, driver.ErrConflict)
-				}
-				return nil
-			}),
-		},
-		{
-			name: "a handoff needs the present State", says: "HandOver by the holder", caught: []string{"state/in a handoff"},
-			make: remembers(func(call driver.Call, l driver.Lease, old bool) error {
-				if (old || l.State.IsZero()) && call.Method == driver.MethodHandOver {
-					return heldErr(driver.Record{Name: l.Name, State: driver.StateHeld})
 				}
 				return nil
 			}),

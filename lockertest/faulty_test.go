@@ -264,14 +264,13 @@ func (w *fixture) config(spoil func(*fixture, *faulty)) Config {
 // racing are the clauses that make many calls at once. Whether these calls meet is up to the
 // scheduler, so that one run of such a clause may miss a fault.
 var racing = []string{
-	"acquire/one winner", "acquire/repeats at once", "expiry/one winner", "handoff/one winner",
-	"handoff/against a release", "handoff/one step", "race/exclusion", "release batch/race", "datastore/one of many",
+	"acquire/one winner", "acquire/repeats at once", "expiry/one winner", "race/exclusion", "release batch/race", "datastore/one of many",
 }
 
 // TestFaults breaks the memory driver in many ways. The clauses about each fault must detect it.
 func TestFaults(t *testing.T) {
 	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(),
-		checkerFaults(), declarationFaults(), handOverFaults(), queueFaults(), historyFaults(),
+		checkerFaults(), declarationFaults(), queueFaults(), historyFaults(),
 		releaseBatchFaults(), stateFaults(), sharedFaults(), lastingFaults())
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {

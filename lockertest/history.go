@@ -132,18 +132,6 @@ var historyClauses = []clause{
 		},
 	},
 	{
-		name: "history/handed over", needs: keepsHistory | keepsFreeHistory | canHandOver,
-		says: "EndHandedOver to a waiter of the same process. A HandOver of a free lock hands nothing over.",
-		run: func(c *check) {
-			first := c.acquire(c.a, c.request(c.name()))
-			second := c.handOver(c.a, first, c.request(first.Name))
-			c.pastIs("after a handoff", first, driver.EndHandedOver)
-			c.release(c.a, second)
-			c.handOver(c.a, second, c.request(first.Name))
-			c.pastIs("after a release and a handoff that came later", second, driver.EndReleased)
-		},
-	},
-	{
 		name: "history/taken over", needs: keepsHistory,
 		says: "EndTakenOver by a waiter, before the lease had run out.",
 		run: func(c *check) {

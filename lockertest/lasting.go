@@ -63,7 +63,7 @@ func (c *check) refused(what string, refuse func(context.Context, string) (func(
 		if c.can(canQueue) {
 			other = c.waiting(c.a, req.Name)
 		}
-		for _, m := range append(c.methodsOf(c.a, other, lease, lease), listing(c.a, req.Name)...) {
+		for _, m := range append(c.methodsOf(c.a, other, lease), listing(c.a, req.Name)...) {
 			if what == "damaged" && held && slices.Contains(needLease, m.name) {
 				continue
 			}
@@ -96,7 +96,7 @@ func (c *check) refused(what string, refuse func(context.Context, string) (func(
 }
 
 // needLease are the methods that change a lock that is held, and may need nothing of its record but the lease.
-var needLease = []string{"Release", "ReleaseBatch", "Break", "BreakNow", "HandOver", "WriteData"}
+var needLease = []string{"Release", "ReleaseBatch", "Break", "BreakNow", "WriteData"}
 
 // neighbour expects that a lock can be used while the record of another one is damaged, also in one batch with it.
 func (c *check) neighbour(damaged string, lease driver.Lease) {

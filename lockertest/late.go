@@ -21,7 +21,7 @@ type LateReleases struct {
 // lateReleases is how many releases of a name are sent again.
 const lateReleases = 8
 
-// Locker wraps a Locker. A handoff is no grant here.
+// Locker wraps a Locker.
 func (r *LateReleases) Locker(l driver.Locker) driver.Locker {
 	return driver.Intercept(l, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
 		switch call.Method {

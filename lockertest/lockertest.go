@@ -195,12 +195,12 @@ type clause struct {
 func clauses() []clause {
 	var all []clause
 	for _, group := range [][]clause{
-		expiryClauses, freeTimeClauses, renewTimeClauses, breakerTimeClauses, handOverTimeClauses, historyTimeClauses, // the longest run first
+		expiryClauses, freeTimeClauses, renewTimeClauses, breakerTimeClauses, historyTimeClauses, // the longest run first
 		sharedTimeClauses,
 		infoClauses, freeClauses, acquireClauses, renewClauses, stateClauses, releaseClauses, lateClauses, tokenClauses,
 		inspectClauses, nameClauses, argumentClauses, textClauses, dataClauses,
 		contextClauses, closeClauses, raceClauses,
-		watcherClauses, queueClauses, handOverClauses, handOverRaceClauses, batchClauses, releaseBatchClauses,
+		watcherClauses, queueClauses, batchClauses, releaseBatchClauses,
 		inspectBatchClauses, listerClauses, breakerClauses, checkerClauses, dataStoreClauses, historyClauses, failOverClauses,
 		sharedClauses, sharedQueueClauses, lastingClauses,
 	} {

@@ -15,7 +15,6 @@ const (
 	canWatch need = 1 << iota
 	canQueue
 	canBeWoken
-	canHandOver
 	canRenewBatch
 	canReleaseBatch
 	canInspectBatch
@@ -57,7 +56,6 @@ func (s *suite) findLacks() (all []lack) {
 	without(canWatch, info.WakesOnlyQueue, "Info.WakesOnlyQueue declares that nobody without a position is woken")
 	without(canQueue, has.Queue == nil, "the driver has no Queue")
 	without(canWatch|canBeWoken|canQueue, has.Waker == nil, "the driver has no Waker")
-	without(canHandOver, has.HandOverer == nil, "the driver has no HandOverer")
 	without(canRenewBatch, has.BatchRenewer == nil, "the driver has no BatchRenewer")
 	without(canReleaseBatch, has.BatchReleaser == nil, "the driver has no BatchReleaser")
 	without(canInspectBatch, has.BatchInspector == nil, "the driver has no BatchInspector")

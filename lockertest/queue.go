@@ -171,23 +171,6 @@ var queueClauses = []clause{
 		},
 	},
 	{
-		name: "queue/handoff", needs: canQueue | canHandOver,
-		says: "HandOver ignores the reservation: a lock held by from counts as free, also if others wait. They keep their positions.",
-		run: func(c *check) {
-			lease, second, third := c.acquire(c.a, c.request(c.name())), c.fresh(), c.fresh()
-			c.join(c.b, lease.Name, 1)
-			c.join(second, lease.Name, 2)
-			c.join(third, lease.Name, 3)
-			next := c.handOver(c.a, lease, c.request(lease.Name))
-			c.follows(lease, next)
-			c.join(third, lease.Name, 3)
-			// To a waiter of the queue: the grant removes its position, and only that.
-			c.handOver(second, next, c.waiting(second, lease.Name))
-			c.join(third, lease.Name, 2)
-			c.join(c.b, lease.Name, 1)
-		},
-	},
-	{
 		name: "queue/grant of a later turn", needs: canQueue, waits: true,
 		says: "A grant removes the waiters that were woken, had a lower position and did not come: at most the first two.",
 		run: func(c *check) {

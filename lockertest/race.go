@@ -13,7 +13,7 @@ var raceClauses = []clause{
 	{
 		name: "race/exclusion",
 		says: "At most one holder at a time, and each grant's token is greater than that of every earlier grant, whatever the timing of " +
-			"acquire, renew, release and handoff.",
+			"acquire, renew and release.",
 		run: exclusion,
 	},
 }
@@ -47,9 +47,9 @@ func exclusion(c *check) {
 	}
 }
 
-// compete makes one attempt. If it is granted, it renews, perhaps hands over, and releases.
+// compete makes one attempt. If it is granted, it renews and releases.
 func (c *check) compete(a *contest, l driver.Locker) {
-	lease, err := c.attempt(a, l)
+	lease, err := l.TryAcquire(c.ctx, c.request(a.name))
 	if err != nil {
 		if !errors.Is(err, driver.ErrHeld) {
 			c.errorf("an attempt among many failed: %v", err)
@@ -66,22 +66,9 @@ func (c *check) compete(a *contest, l driver.Locker) {
 		c.renew(l, lease)
 		pause()
 	}
-	if c.can(canHandOver) && rand.IntN(3) == 0 {
-		lease = c.handOverTo(a, l, lease)
-	}
 	a.holders.Add(-1)
 	c.release(l, lease)
 	a.stale.Store(&lease)
-}
-
-// attempt tries to acquire the lock. Some attempts are handoffs from the lease that was released
-// last, which does not hold the lock.
-func (c *check) attempt(a *contest, l driver.Locker) (driver.Lease, error) {
-	old, req := a.stale.Load(), c.request(a.name)
-	if old != nil && c.can(canHandOver) && rand.IntN(3) == 0 {
-		return l.Capabilities().HandOverer.HandOver(c.ctx, *old, req)
-	}
-	return l.TryAcquire(c.ctx, req)
 }
 
 // enter records a grant.
@@ -93,15 +80,6 @@ func (c *check) enter(a *contest, lease driver.Lease) {
 		c.errorf("token %d was granted after token %d", lease.Token, last)
 	}
 	a.grants.Add(1)
-}
-
-// handOverTo hands the lock over. Nobody else can acquire it in between.
-func (c *check) handOverTo(a *contest, l driver.Locker, lease driver.Lease) driver.Lease {
-	a.holders.Add(-1)
-	next := c.handOver(l, lease, c.request(a.name))
-	c.enter(a, next)
-	a.stale.Store(&lease)
-	return next
 }
 
 // pause waits for a random time of up to half a millisecond.

@@ -146,33 +146,16 @@ var sharedClauses = []clause{
 	},
 	{
 		name: "shared/arguments", needs: canShare,
-		says: "A Shared request has an owner of at most MaxSharedOwner bytes and no Data. A handoff is Exclusive.",
+		says: "A Shared request has an owner of at most MaxSharedOwner bytes and no Data.",
 		run: func(c *check) {
 			name := c.name()
-			long, data, over := c.shared(name, c.long()), c.shared(name, c.long()), c.shared(name, c.long())
+			long, data := c.shared(name, c.long()), c.shared(name, c.long())
 			long.Owner = string(slices.Repeat([]byte("x"), driver.MaxSharedOwner+1))
 			_, err := c.a.TryAcquire(c.ctx, long)
 			c.invalid("a shared request with a long owner", "Owner", err)
 			data.Data = []byte("x")
 			_, err = c.a.TryAcquire(c.ctx, data)
 			c.invalid("a shared request with data", "Data", err)
-			if h := c.a.Capabilities().HandOverer; h != nil {
-				from := c.acquire(c.a, c.request(name))
-				_, err := h.HandOver(c.ctx, from, over)
-				c.invalid("a handoff to a reader", "Mode", err)
-				c.stillHeldBy("after a handoff that was refused", from)
-			}
-		},
-	},
-	{
-		name: "shared/hands nothing over", needs: canShare | canHandOver,
-		says: "A from that shares the lock counts as another holder.",
-		run: func(c *check) {
-			reader := c.acquire(c.a, c.shared(c.name(), c.long()))
-			if lease, err := c.a.Capabilities().HandOverer.HandOver(c.ctx, reader, c.request(reader.Name)); err == nil {
-				c.errorf("a reader has handed the lock over: %v", lease)
-			}
-			c.readBy("after a handoff that was refused", reader.Name, reader)
 		},
 	},
 	{

@@ -109,28 +109,6 @@ var stateClauses = []clause{
 			}
 		},
 	},
-	{
-		name: "state/in a handoff", needs: canHandOver,
-		says: "In a handoff only from.Name and from.ID matter. from.State may be of any time.",
-		run: func(c *check) {
-			h := c.a.Capabilities().HandOverer
-			lease := c.acquire(c.a, c.request(c.name()))
-			for _, choose := range []func(before, now driver.LeaseState) driver.LeaseState{
-				func(_, now driver.LeaseState) driver.LeaseState { return now },
-				func(before, _ driver.LeaseState) driver.LeaseState { return before },
-				func(_, _ driver.LeaseState) driver.LeaseState { return driver.LeaseState{} },
-			} {
-				from := c.renewed(c.a, lease)
-				from.State = choose(lease.State, from.State)
-				next, err := h.HandOver(c.ctx, from, c.request(lease.Name))
-				if err != nil {
-					c.fatalf("HandOver by the holder: %v", err)
-				}
-				lease = next
-			}
-			c.usable(lease)
-		},
-	},
 }
 
 // renewed expects success, and returns the lease for the next request.

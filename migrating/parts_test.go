@@ -23,7 +23,7 @@ func TestNothingPassesTheOldLockBy(t *testing.T) {
 	t.Parallel()
 	p, ctx := newPair(t), t.Context()
 	c := p.locker.Capabilities()
-	if c.BatchRenewer != nil || c.BatchReleaser != nil || c.HandOverer != nil || c.Breaker != nil || driver.Watches(p.locker) ||
+	if c.BatchRenewer != nil || c.BatchReleaser != nil || c.Breaker != nil || driver.Watches(p.locker) ||
 		c.BatchInspector != nil || c.Checker != nil {
 		t.Errorf("capabilities of one lock: %+v", c)
 	}

@@ -299,7 +299,7 @@ func everything(hook telemetry.Hook, name string) {
 }
 
 var (
-	operations = []string{"acquire", "hand_over", "renew", "release", "inspect", "break", "break_now", "read_data", "write_data"}
+	operations = []string{"acquire", "renew", "release", "inspect", "break", "break_now", "read_data", "write_data"}
 	errorTypes = map[string]error{
 		"": nil, "held": &driver.HeldError{}, "lost": driver.ErrLost, "conflict": driver.ErrConflict, "denied": driver.ErrDenied,
 		"damaged": driver.ErrDamaged, "invalid": driver.Invalid("x", "y", "z"),

@@ -159,7 +159,6 @@ func TestCalls(t *testing.T) {
 	for what, call := range map[string]func(){
 		"acquire": func() { _, _ = l.TryAcquire(ctx, req) }, "renew": func() { _, _ = l.Renew(ctx, lease) },
 		"release": func() { _ = l.Release(ctx, lease) }, "inspect": func() { _, _ = l.Inspect(ctx, "n") },
-		"hand over":     func() { _, _ = a.HandOverer.HandOver(ctx, lease, req) },
 		"renew batch":   func() { a.BatchRenewer.RenewBatch(ctx, []holdfast.Lease{lease}) },
 		"release batch": func() { a.BatchReleaser.ReleaseBatch(ctx, []holdfast.Lease{lease}) },
 		"inspect batch": func() { a.BatchInspector.InspectBatch(ctx, "", []string{"n"}) },

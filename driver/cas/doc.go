@@ -38,7 +38,7 @@
 // # Costs
 //
 // A call that changes something costs a Get and a Put, and as much again each time that another client was
-// faster. With [driver.Lease.State] of its last request, a lease is renewed, written, handed over and released by one
+// faster. With [driver.Lease.State] of its last request, a lease is renewed, written and released by one
 // Put, if nobody else has changed the value; with a clock, that needs [Written.Now]. All other calls cost
 // a Get. A refused request of a waiter with a place in the order costs a Put, too.
 package cas

@@ -13,31 +13,18 @@ import (
 
 // TryAcquire implements [driver.Locker].
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "acquire", req.Validate(l.config.Info), driver.Lease{}, req)
-}
-
-// HandOver implements [driver.HandOverer].
-func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "hand over", driver.ValidateHandOver(from, req, l.config.Info), from, req)
-}
-
-// acquire grants the lock if it is free, or if the lease from, which may be zero, holds it.
-func (l *Locker) acquire(ctx context.Context, op string, invalid error, from driver.Lease, req driver.Request) (driver.Lease, error) {
 	if !l.ordered() {
 		req.QueueFor, req.Waiter = 0, ""
 	}
 	var lease driver.Lease
 	var refusal error
 	var granted *state
-	err := l.call(ctx, op, req.Name, invalid, func(ctx context.Context) error {
-		holder, former := lockrecord.Digest(req.ID), ""
-		if !from.ID.IsZero() {
-			former = lockrecord.Digest(from.ID)
-		}
-		err := l.change(ctx, req.Name, l.recall(from), func(s *state) (write bool, err error) {
+	err := l.call(ctx, "acquire", req.Name, req.Validate(l.config.Info), func(ctx context.Context) error {
+		holder := lockrecord.Digest(req.ID)
+		err := l.change(ctx, req.Name, nil, func(s *state) (write bool, err error) {
 			lease, refusal = driver.Lease{}, nil
 			queue := slices.Clone(s.Queue)
-			if !s.AcquireInTurn(req, holder, former, string(req.Waiter), s.now) {
+			if !s.AcquireInTurn(req, holder, string(req.Waiter), s.now) {
 				held := s.refusal(l, req.Waiter)
 				refusal = held
 				// A position that is not changed is not written: that would cost the holder's next renewal a read.

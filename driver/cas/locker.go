@@ -34,7 +34,6 @@ var _ interface {
 	driver.Locker
 	driver.Waker
 	driver.Queue
-	driver.HandOverer
 	driver.BatchInspector
 	driver.Lister
 	driver.Breaker
@@ -70,7 +69,7 @@ func (l *Locker) Info() driver.Info { return l.config.Info }
 // Capabilities has all but a [driver.BatchRenewer]: each lock has a value of its own, so a batch would save
 // nothing. It has a [driver.Waker] if the store reports changes, and a [driver.Queue] if it has a clock, too.
 func (l *Locker) Capabilities() driver.Capabilities {
-	c := driver.Capabilities{HandOverer: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
+	c := driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
 	if l.config.Watch != nil {
 		c.Waker = l
 	}

@@ -27,7 +27,7 @@ func (s *memStore) costs(t *testing.T, call func() error) string {
 	return strings.Repeat("Get ", s.gets-gets) + strings.Repeat("Put ", s.puts-puts)
 }
 
-// With the State of its latest request, a lease is renewed, written, handed over and released by one Put. A State
+// With the State of its latest request, a lease is renewed, written and released by one Put. A State
 // that is out of date costs one Put more than none, at most.
 func TestRequestsOfALease(t *testing.T) {
 	const read, put = "Get Put ", "Put "
@@ -48,7 +48,7 @@ func TestRequestsOfALease(t *testing.T) {
 				ctx, store := t.Context(), newStore()
 				store.mute = c.mute
 				l := open(t, store, cas.Config{Info: driver.Info{Expiry: c.expiry}})
-				var lease, next driver.Lease
+				var lease driver.Lease
 				expect := func(what, want string, call func() error) {
 					t.Helper()
 					time.Sleep(10 * time.Second)
@@ -69,12 +69,6 @@ func TestRequestsOfALease(t *testing.T) {
 					return l.WriteData(ctx, lease, []byte("xx"), driver.DataRevision{Token: lease.Token, Writes: 1})
 				})
 				expect("renew after the writes", c.written, renew)
-				expect("hand over", c.with, func() (err error) {
-					next, err = l.HandOver(ctx, lease, request("n", "next", time.Minute))
-					return err
-				})
-				lease = next
-				expect("renew after the handoff", c.with, renew)
 				none := lease
 				none.State = driver.LeaseState{}
 				expect("renew without a State", read, func() error { return errOf(l.Renew(ctx, none)) })
@@ -100,10 +94,6 @@ func TestStateOfALostLease(t *testing.T) {
 			},
 			"freed": func(l *cas.Locker, lease driver.Lease) error {
 				return l.BreakNow(context.Background(), "n", driver.BreakAnybody())
-			},
-			"handed over": func(l *cas.Locker, lease driver.Lease) error {
-				_, err := l.HandOver(context.Background(), lease, request("n", "next", time.Minute))
-				return err
 			},
 			"released and granted": func(l *cas.Locker, lease driver.Lease) error {
 				_, err := l.TryAcquire(context.Background(), request("n", "next", time.Minute))
@@ -134,9 +124,6 @@ func TestStateOfALostLease(t *testing.T) {
 						}
 						if err := mine.Release(ctx, lease); err != nil {
 							t.Errorf("release: %v", err)
-						}
-						if _, err := mine.HandOver(ctx, lease, request("n", "another", time.Minute)); what != "freed" && !errors.Is(err, driver.ErrHeld) {
-							t.Errorf("handoff: %v", err)
 						}
 					}
 					if r, err := other.Inspect(ctx, "n"); err != nil || what != "freed" && (r.State != before.State || r.Token != before.Token) ||

@@ -1,7 +1,6 @@
 package cas_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,26 +64,6 @@ func TestFastClock(t *testing.T) {
 			if got := store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err }); got != "Put " {
 				t.Errorf("a renewal: %s", got)
 			}
-		}
-	})
-}
-
-// Promise 1: the time that a Locker concludes can be ahead of the store's clock. It judges no lease of another.
-func TestConcludedTimeEndsNoLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, store := t.Context(), newStore()
-		store.delay = func() time.Duration { return 100 * time.Millisecond }
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(ctx, request("n", "first", 10*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Until(time.Unix(0, int64(expires(t, store)))) - 50*time.Millisecond)
-		store.delay = nil
-		from := request("n", "no holder", 10*time.Second)
-		_, err = l.HandOver(ctx, driver.Lease{Name: "n", ID: from.ID, State: lease.State}, request("n", "second", 10*time.Second))
-		if !errors.Is(err, driver.ErrHeld) {
-			t.Errorf("a moment before the end of the lease: %v", err)
 		}
 	})
 }

@@ -64,7 +64,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		rec.Removed = false
 		req := driver.Request{Name: "n", ID: driver.NewLeaseID("next"), Owner: "me", TTL: time.Minute}
-		if !rec.Acquire(req, lockrecord.Digest(req.ID), "", lockstate.Moment{Elapsed: time.Hour, Wall: time.UnixMilli(3).UTC()}) {
+		if !rec.Acquire(req, lockrecord.Digest(req.ID), lockstate.Moment{Elapsed: time.Hour, Wall: time.UnixMilli(3).UTC()}) {
 			t.Fatalf("%s: a free lock is refused", content)
 		}
 		if granted := again(rec); granted.Token <= last || granted.Holder != lockrecord.Digest(req.ID) {

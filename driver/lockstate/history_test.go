@@ -24,14 +24,14 @@ func ends(history []driver.Tenure) string {
 }
 
 func TestHistory(t *testing.T) {
-	toB := func(k *lockstate.Lock, seconds int) { k.Acquire(request("b", 10*time.Second), "b", "", at(seconds)) }
+	toB := func(k *lockstate.Lock, seconds int) { k.Acquire(request("b", 10*time.Second), "b", at(seconds)) }
 	for name, c := range map[string]struct {
 		do   func(k *lockstate.Lock) // after the grant to a at 0 s, for 10 s
 		at   int
 		want string
 	}{
 		"held":                 {func(*lockstate.Lock) {}, 9, ""},
-		"refused and repeated": {func(k *lockstate.Lock) { toB(k, 1); k.Acquire(request("a", time.Second), "a", "", at(1)) }, 2, ""},
+		"refused and repeated": {func(k *lockstate.Lock) { toB(k, 1); k.Acquire(request("a", time.Second), "a", at(1)) }, 2, ""},
 		"released":             {func(k *lockstate.Lock) { k.Release("a", at(3)) }, 5, "a released @3"},
 		"released twice":       {func(k *lockstate.Lock) { k.Release("a", at(3)); k.Release("a", at(4)) }, 5, "a released @3"},
 		"released by another":  {func(k *lockstate.Lock) { k.Release("b", at(3)) }, 5, ""},
@@ -41,24 +41,21 @@ func TestHistory(t *testing.T) {
 		"expired":                {func(*lockstate.Lock) {}, 12, "a expired @10"},
 		"expired, renewed":       {func(k *lockstate.Lock) { k.Renew("a", 10*time.Second, at(11)) }, 12, ""},
 		"expired, granted":       {func(k *lockstate.Lock) { toB(k, 15) }, 16, "a expired @10"},
-		"expired, granted again": {func(k *lockstate.Lock) { k.Acquire(request("a", 10*time.Second), "a", "", at(15)) }, 16, "a expired @10"},
-		"handed over":            {func(k *lockstate.Lock) { k.Acquire(request("b", time.Hour), "b", "a", at(4)) }, 5, "a handed over @4"},
-		"handed over, expired":   {func(k *lockstate.Lock) { k.Acquire(request("b", time.Hour), "b", "a", at(14)) }, 15, "a expired @10"},
+		"expired, granted again": {func(k *lockstate.Lock) { k.Acquire(request("a", 10*time.Second), "a", at(15)) }, 16, "a expired @10"},
 		"taken over": {func(k *lockstate.Lock) {
 			req := request("b", time.Hour)
 			req.Replace = k.Record("n", at(1)).Revision
-			k.Acquire(req, "b", "", at(4))
+			k.Acquire(req, "b", at(4))
 		}, 5, "a taken over @4"},
-		"broken":              {func(k *lockstate.Lock) { k.Break() }, 5, ""},
-		"broken, expired":     {func(k *lockstate.Lock) { k.Break() }, 12, "a broken @10"},
-		"broken, granted":     {func(k *lockstate.Lock) { k.Break(); toB(k, 11) }, 12, "a broken @10"},
-		"broken, released":    {func(k *lockstate.Lock) { k.Break(); k.Release("a", at(5)) }, 6, "a broken @5"},
-		"broken, handed over": {func(k *lockstate.Lock) { k.Break(); k.Acquire(request("b", time.Hour), "b", "a", at(4)) }, 5, "a broken @4"},
-		"freed":               {func(k *lockstate.Lock) { k.BreakNow(at(6)); k.BreakNow(at(7)) }, 8, "a freed @6"},
-		"broken, freed":       {func(k *lockstate.Lock) { k.Break(); k.BreakNow(at(6)) }, 8, "a freed @6"},
-		"ended by the store":  {func(k *lockstate.Lock) { k.End(driver.EndExpired, time.Time{}) }, 1, "a expired"},
-		"released, not kept":  {func(k *lockstate.Lock) { k.Holder = "" }, 5, "a unknown"},
-		"granted after that":  {func(k *lockstate.Lock) { k.Holder = ""; toB(k, 4); k.Release("b", at(5)) }, 6, "b released @5, a unknown"},
+		"broken":             {func(k *lockstate.Lock) { k.Break() }, 5, ""},
+		"broken, expired":    {func(k *lockstate.Lock) { k.Break() }, 12, "a broken @10"},
+		"broken, granted":    {func(k *lockstate.Lock) { k.Break(); toB(k, 11) }, 12, "a broken @10"},
+		"broken, released":   {func(k *lockstate.Lock) { k.Break(); k.Release("a", at(5)) }, 6, "a broken @5"},
+		"freed":              {func(k *lockstate.Lock) { k.BreakNow(at(6)); k.BreakNow(at(7)) }, 8, "a freed @6"},
+		"broken, freed":      {func(k *lockstate.Lock) { k.Break(); k.BreakNow(at(6)) }, 8, "a freed @6"},
+		"ended by the store": {func(k *lockstate.Lock) { k.End(driver.EndExpired, time.Time{}) }, 1, "a expired"},
+		"released, not kept": {func(k *lockstate.Lock) { k.Holder = "" }, 5, "a unknown"},
+		"granted after that": {func(k *lockstate.Lock) { k.Holder = ""; toB(k, 4); k.Release("b", at(5)) }, 6, "b released @5, a unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)
@@ -80,7 +77,7 @@ func TestKeepHistory(t *testing.T) {
 	k := new(lockstate.Lock)
 	for i := range driver.MaxHistory + 3 {
 		owner := fmt.Sprint("h", i)
-		k.Acquire(request(owner, time.Hour), owner, "", at(i))
+		k.Acquire(request(owner, time.Hour), owner, at(i))
 		k.Release(owner, at(i))
 	}
 	past := k.PastHolders(driver.MaxHistory, at(100))

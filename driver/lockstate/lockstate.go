@@ -79,15 +79,14 @@ func (k *Lock) countRenewal(now Moment) {
 }
 
 // Acquire makes one attempt. It reports false, and changes nothing, if another holds the
-// lock. holder stands for req.ID. from stands for the ID of the lease that counts as free
-// in a handoff, and is empty without one.
-func (k *Lock) Acquire(req driver.Request, holder, from string, now Moment) bool {
-	return k.acquire(req, holder, from, !k.Held(now) || k.takesReader(req, now), now)
+// lock. holder stands for req.ID.
+func (k *Lock) Acquire(req driver.Request, holder string, now Moment) bool {
+	return k.acquire(req, holder, !k.Held(now) || k.takesReader(req, now), now)
 }
 
 // acquire is Acquire for a lock that is free for the caller, or is not. A lock that is reserved for others is not,
 // although nobody holds it: its last lease may have expired without a successor.
-func (k *Lock) acquire(req driver.Request, holder, from string, free bool, now Moment) bool {
+func (k *Lock) acquire(req driver.Request, holder string, free bool, now Moment) bool {
 	end := driver.EndUnknown
 	switch shared := req.Mode == driver.Shared; {
 	case shared && k.reads(holder, now), !free && !shared && k.belongsTo(holder):
@@ -95,8 +94,6 @@ func (k *Lock) acquire(req driver.Request, holder, from string, free bool, now M
 		// answer was lost.
 		return k.Renew(holder, req.TTL, now)
 	case free:
-	case k.belongsTo(from): // also if the lease is broken
-		end = driver.EndHandedOver
 	case k.Holder != "" && !req.Replace.IsZero() && req.Replace == k.revision():
 		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL takes
 		// over although, after a step back of the clock, the lease has not expired.

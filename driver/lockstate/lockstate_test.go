@@ -27,7 +27,7 @@ func heldByA(t *testing.T) *lockstate.Lock {
 	k := new(lockstate.Lock)
 	req := request("a", 10*time.Second)
 	req.Data = []byte("a's")
-	if !k.Acquire(req, "a", "", at(0)) {
+	if !k.Acquire(req, "a", at(0)) {
 		t.Fatal("a new lock was not granted")
 	}
 	return k
@@ -39,7 +39,7 @@ func TestRevisionOfAForgottenRenewal(t *testing.T) {
 	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
 		k := new(lockstate.Lock)
 		req := request("a", 10*time.Second)
-		if req.Mode = mode; !k.Acquire(req, "a", "", at(0)) || !k.Renew("a", req.TTL, at(1)) {
+		if req.Mode = mode; !k.Acquire(req, "a", at(0)) || !k.Renew("a", req.TTL, at(1)) {
 			t.Fatal("not granted")
 		}
 		forgotten := *k
@@ -47,10 +47,10 @@ func TestRevisionOfAForgottenRenewal(t *testing.T) {
 		seen := forgotten.Record("n", at(2)).Revision
 		k.Renew("a", req.TTL, at(8))
 		other := request("b", 10*time.Second)
-		if other.Replace = seen; k.Acquire(other, "b", "", at(13)) {
+		if other.Replace = seen; k.Acquire(other, "b", at(13)) {
 			t.Errorf("%v: taken from a holder that has renewed 5 s ago", mode)
 		}
-		if other.Replace = k.Record("n", at(13)).Revision; !k.Acquire(other, "b", "", at(13)) {
+		if other.Replace = k.Record("n", at(13)).Revision; !k.Acquire(other, "b", at(13)) {
 			t.Errorf("%v: not taken with its present revision", mode)
 		}
 	}
@@ -60,7 +60,7 @@ func TestRevisionOfAForgottenRenewal(t *testing.T) {
 func TestRevisionOfAForgottenGrant(t *testing.T) {
 	k := &lockstate.Lock{Token: 5_000_000}
 	forgotten := *k
-	if !forgotten.Acquire(request("a", 10*time.Second), "a", "", at(1)) || !k.Acquire(request("b", 10*time.Second), "b", "", at(2)) {
+	if !forgotten.Acquire(request("a", 10*time.Second), "a", at(1)) || !k.Acquire(request("b", 10*time.Second), "b", at(2)) {
 		t.Fatal("not granted")
 	}
 	if forgotten.Token != k.Token || forgotten.Record("n", at(2)).Revision == k.Record("n", at(2)).Revision {
@@ -74,7 +74,6 @@ func TestAcquire(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  func(k *lockstate.Lock) // after the grant to a
 		holder  string
-		from    string
 		replace func(k *lockstate.Lock) driver.Revision
 		seconds int
 		data    []byte
@@ -109,15 +108,6 @@ func TestAcquire(t *testing.T) {
 			content: "a's"},
 		"replace without a revision": {holder: "b", replace: func(*lockstate.Lock) driver.Revision { return driver.Revision{} },
 			want: false, token: 1000, expires: ttl, content: "a's"},
-		"handoff by the holder": {holder: "b", from: "a", seconds: 4, want: true, token: 5000, expires: 14 * time.Second,
-			content: "a's"},
-		"handoff of a broken lease": {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", from: "a", want: true, token: 1001,
-			expires: ttl, content: "a's"},
-		"handoff by another": {holder: "b", from: "c", want: false, token: 1000, expires: ttl, content: "a's"},
-		"handoff to itself": {holder: "a", from: "a", seconds: 4, want: true, token: 1000, expires: 14 * time.Second,
-			content: "a's"},
-		"handoff without a lease, if free": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "b", from: "c", want: true,
-			token: 1001, expires: ttl, content: "a's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)
@@ -129,7 +119,7 @@ func TestAcquire(t *testing.T) {
 			if c.replace != nil {
 				req.Replace = c.replace(k)
 			}
-			got := k.Acquire(req, c.holder, c.from, at(c.seconds))
+			got := k.Acquire(req, c.holder, at(c.seconds))
 			if got != c.want || k.Token != c.token || k.Expires != c.expires || string(k.Data) != c.content {
 				t.Errorf("granted %v, token %d, expires at %v, data %q;\nwant %v, %d, %v, %q",
 					got, k.Token, k.Expires, k.Data, c.want, c.token, c.expires, c.content)
@@ -150,14 +140,14 @@ func TestTokensRise(t *testing.T) {
 	last := k.Token
 	for _, wall := range []time.Time{start.Add(time.Hour), start, time.Unix(-1000, 0), {}} {
 		k.BreakNow(lockstate.Moment{Wall: wall})
-		k.Acquire(request("b", time.Second), "b", "", lockstate.Moment{Wall: wall})
+		k.Acquire(request("b", time.Second), "b", lockstate.Moment{Wall: wall})
 		if k.Token <= last {
 			t.Errorf("with the clock at %v: token %d after %d", wall, k.Token, last)
 		}
 		last = k.Token
 	}
 	var first lockstate.Lock
-	if first.Acquire(request("a", time.Second), "a", "", lockstate.Moment{Wall: time.Unix(-1000, 0)}); first.Token != 1 {
+	if first.Acquire(request("a", time.Second), "a", lockstate.Moment{Wall: time.Unix(-1000, 0)}); first.Token != 1 {
 		t.Errorf("the first token is %d with a clock before 1970, want 1", first.Token)
 	}
 }
@@ -190,10 +180,10 @@ func TestRenew(t *testing.T) {
 			expires: 10 * time.Second, longest: 10 * time.Second},
 		"broken, expired": {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 99, want: false,
 			expires: 10 * time.Second, longest: 10 * time.Second},
-		"after a handoff": {before: func(k *lockstate.Lock) { k.Acquire(request("b", 5*time.Second), "b", "a", at(1)) }, holder: "a",
-			ttl: 10 * time.Second, want: false, expires: 6 * time.Second, longest: 5 * time.Second},
-		"by the successor": {before: func(k *lockstate.Lock) { k.Acquire(request("b", 5*time.Second), "b", "a", at(1)) }, holder: "b",
-			ttl: 5 * time.Second, seconds: 2, want: true, expires: 7 * time.Second, longest: 5 * time.Second},
+		"after another's grant": {before: func(k *lockstate.Lock) {
+			k.Release("a", at(1))
+			k.Acquire(request("b", 5*time.Second), "b", at(1))
+		}, holder: "a", ttl: 10 * time.Second, want: false, expires: 6 * time.Second, longest: 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)
@@ -316,13 +306,13 @@ func TestRecord(t *testing.T) {
 // FuzzLock makes random changes at random times, on a wall clock that steps. Each step is one
 // byte for the call and one for its argument. After each step:
 //
-//   - The lock is granted only if it was free, expired, handed over or replaced.
+//   - The lock is granted only if it was free, expired or replaced.
 //   - The token is greater after each grant, and otherwise the same.
 //   - A lease never gets shorter, and its revision changes with every renewal.
 func FuzzLock(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 2, 10, 0, 1, 1, 0, 3, 1})
 	f.Add([]byte{0, 0, 4, 0, 1, 0, 0, 0, 2, 255, 0, 2, 5, 0, 0, 1})
-	f.Add([]byte{0, 1, 6, 18, 7, 128, 0, 18, 8, 1, 9, 2})
+	f.Add([]byte{0, 1, 6, 128, 0, 18, 7, 1, 8, 2})
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		var k lockstate.Lock
 		now := lockstate.Moment{Wall: start}
@@ -332,9 +322,9 @@ func FuzzLock(f *testing.F) {
 			holder := string('a' + rune(steps[1]%3))
 			ttl := time.Duration(1+steps[1]/3) * time.Second
 			granted, renewed := false, false
-			switch req := request(holder, ttl); steps[0] % 10 {
+			switch req := request(holder, ttl); steps[0] % 9 {
 			case 0:
-				changed := k.Acquire(req, holder, "", now)
+				changed := k.Acquire(req, holder, now)
 				granted, renewed = changed && (!wasHeld || before.Holder != holder), changed && wasHeld && before.Holder == holder
 				if changed && wasHeld && before.Holder != holder {
 					t.Fatalf("%+v was granted to %s", before, holder)
@@ -350,23 +340,14 @@ func FuzzLock(f *testing.F) {
 				k.Break()
 			case 5:
 				k.BreakNow(now)
-			case 6: // a handoff by the holder to the next
-				next := string('a' + rune((steps[1]+1)%3))
-				req.ID, req.Owner = driver.NewLeaseID(next), next
-				changed := k.Acquire(req, next, holder, now)
-				renewed = changed && wasHeld && before.Holder == next
-				granted = changed && !renewed
-				if granted && wasHeld && before.Holder != holder {
-					t.Fatalf("%+v was handed over by %s", before, holder)
-				}
-			case 7:
+			case 6:
 				now.Wall = now.Wall.Add(time.Duration(int8(steps[1])) * time.Hour)
-			case 8:
+			case 7:
 				req.Replace = seen
-				changed := k.Acquire(req, holder, "", now)
+				changed := k.Acquire(req, holder, now)
 				renewed = changed && wasHeld && before.Holder == holder
 				granted = changed && !renewed
-			case 9:
+			case 8:
 				if err := k.Write(holder, steps[1:2], k.DataRevision(), now); (err == nil) != (wasHeld && before.Holder == holder) {
 					t.Fatalf("%+v was written by %s: %v", before, holder, err)
 				}

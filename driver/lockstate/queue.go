@@ -21,20 +21,20 @@ type Waiter struct {
 // AcquireInTurn is Acquire for a store with a queue. A free lock is granted only if it is the
 // turn of the waiter, which is empty for a request without one. A store
 // that calls it sets Expires to the present time when the lock is released.
-func (k *Lock) AcquireInTurn(req driver.Request, holder, from, waiter string, now Moment) bool {
-	return k.acquireInTurn(req, holder, from, Waiter{ID: waiter}, now)
+func (k *Lock) AcquireInTurn(req driver.Request, holder, waiter string, now Moment) bool {
+	return k.acquireInTurn(req, holder, Waiter{ID: waiter}, now)
 }
 
 // AcquirePolling is AcquireInTurn for a waiter that no release wakes.
-func (k *Lock) AcquirePolling(req driver.Request, holder, from, waiter string, now Moment) bool {
-	return k.acquireInTurn(req, holder, from, Waiter{ID: waiter, Polls: true}, now)
+func (k *Lock) AcquirePolling(req driver.Request, holder, waiter string, now Moment) bool {
+	return k.acquireInTurn(req, holder, Waiter{ID: waiter, Polls: true}, now)
 }
 
-func (k *Lock) acquireInTurn(req driver.Request, holder, from string, who Waiter, now Moment) bool {
+func (k *Lock) acquireInTurn(req driver.Request, holder string, who Waiter, now Moment) bool {
 	who.Shared = req.Mode == driver.Shared
 	unheld, token := !k.Held(now), k.Token
 	free := unheld && (!k.enters(who) || k.reservedFor(who, now) <= 0) || k.takesReader(req, now) && !k.writerBefore(who, now)
-	if !k.acquire(req, holder, from, free, now) {
+	if !k.acquire(req, holder, free, now) {
 		k.join(who, now.Elapsed, req.QueueFor)
 		return false
 	}

@@ -18,7 +18,7 @@ func TestRefusalAfterAnotherWaiterWasRemoved(t *testing.T) {
 	ask := func(waiter string, queueFor, at time.Duration) (refused *driver.HeldError) {
 		req := request(waiter, time.Minute)
 		req.QueueFor = queueFor
-		if k.AcquireInTurn(req, waiter, "", waiter, moment(at)) {
+		if k.AcquireInTurn(req, waiter, waiter, moment(at)) {
 			return nil
 		}
 		return k.Refusal("job", waiter, moment(at))
@@ -49,11 +49,11 @@ func TestRefusalAfterAnotherWaiterWasRemoved(t *testing.T) {
 func TestFullQueue(t *testing.T) {
 	var k lockstate.Lock
 	now := lockstate.Moment{Wall: start}
-	k.AcquireInTurn(request("holder", time.Hour), "holder", "", "holder", now)
+	k.AcquireInTurn(request("holder", time.Hour), "holder", "holder", now)
 	enter := func(waiter string) int {
 		req := request(waiter, time.Minute)
 		req.QueueFor = time.Minute
-		k.AcquireInTurn(req, waiter, "", waiter, now)
+		k.AcquireInTurn(req, waiter, waiter, now)
 		return k.Refusal("job", waiter, now).Record.Position
 	}
 	for i := range driver.MaxWaiters {
@@ -76,7 +76,7 @@ func TestNewcomerThatWaitedForTheReleasePassesNobody(t *testing.T) {
 	for early, granted := range map[time.Duration]bool{driver.MaxTurn / 2: false, driver.MaxTurn: false, driver.MaxTurn + 1: true} {
 		k := lockstate.Lock{Token: 1, Expires: time.Minute, Queue: []lockstate.Waiter{{ID: "first", Until: time.Hour}}}
 		now := lockstate.Moment{Elapsed: time.Minute - early, Wall: start}
-		if got := k.AcquireInTurn(request("newcomer", time.Minute), "newcomer", "", "newcomer", now); got != granted {
+		if got := k.AcquireInTurn(request("newcomer", time.Minute), "newcomer", "newcomer", now); got != granted {
 			t.Errorf("%v before it became free: granted %v, want %v", early, got, granted)
 		}
 	}
@@ -101,7 +101,7 @@ func TestGrantKeepsWaitersThatNobodyWoke(t *testing.T) {
 	} {
 		var k lockstate.Lock
 		moment := func(at time.Duration) lockstate.Moment { return lockstate.Moment{Elapsed: at, Wall: start.Add(at)} }
-		k.Acquire(request("holder", time.Minute), "holder", "", moment(0))
+		k.Acquire(request("holder", time.Minute), "holder", moment(0))
 		for i := range 6 {
 			k.Queue = append(k.Queue, lockstate.Waiter{ID: fmt.Sprint(i + 1), Until: time.Hour})
 		}
@@ -112,7 +112,7 @@ func TestGrantKeepsWaitersThatNobodyWoke(t *testing.T) {
 			k.Release("holder", moment(released))
 			k.Expires = released
 		}
-		if !k.AcquireInTurn(req, c.waiter, "", c.waiter, moment(released+driver.MaxTurn)) {
+		if !k.AcquireInTurn(req, c.waiter, c.waiter, moment(released+driver.MaxTurn)) {
 			t.Errorf("%s: refused", name)
 		}
 		var got []string
@@ -137,7 +137,7 @@ func TestReservationOfEachPosition(t *testing.T) {
 		}
 		asked := k
 		asked.Queue = slices.Clone(k.Queue)
-		if got := asked.AcquireInTurn(request(waiter, time.Minute), waiter, "", waiter, now); got != (left == 0) {
+		if got := asked.AcquireInTurn(request(waiter, time.Minute), waiter, waiter, now); got != (left == 0) {
 			t.Errorf("%s: granted is %v, %v before its turn", waiter, got, left)
 		}
 	}
@@ -187,7 +187,7 @@ func TestPassed(t *testing.T) {
 			k.Queue = append(k.Queue, lockstate.Waiter{ID: fmt.Sprint(i + 1), Until: time.Hour})
 		}
 		who := fmt.Sprint(min(length, 4))
-		if !k.AcquireInTurn(request(who, time.Minute), who, "", who, now) {
+		if !k.AcquireInTurn(request(who, time.Minute), who, who, now) {
 			t.Fatalf("%d waiters: the lock is not granted, although its reservation is over", length)
 		}
 		var left []string
@@ -210,7 +210,7 @@ func TestWaitersThatPoll(t *testing.T) {
 	ask := func(k *lockstate.Lock, waiter string) bool {
 		req := request(waiter, time.Minute)
 		req.QueueFor = time.Minute
-		return k.AcquirePolling(req, waiter, "", waiter, now)
+		return k.AcquirePolling(req, waiter, waiter, now)
 	}
 	woken, marked := lockstate.Waiter{ID: "1", Until: time.Hour}, lockstate.Waiter{ID: "2", Until: time.Hour, Polls: true}
 	for _, k := range []lockstate.Lock{held(), held(marked)} {
@@ -234,7 +234,7 @@ func TestWaitersThatPoll(t *testing.T) {
 	k = held(woken)
 	k.End(driver.EndReleased, start)
 	k.Expires = now.Elapsed
-	if req := request("1", time.Minute); !k.AcquireInTurn(req, "1", "", "1", now) || ask(&k, "3") || k.Position("3") != 1 {
+	if req := request("1", time.Minute); !k.AcquireInTurn(req, "1", "1", now) || ask(&k, "3") || k.Position("3") != 1 {
 		t.Errorf("after the last waiter that a release wakes the queue is %v", k.Queue)
 	}
 	if ask(&k, "4") || k.Position("4") != 0 {
@@ -247,30 +247,28 @@ func TestWaitersThatPoll(t *testing.T) {
 	}
 }
 
-// While a lock whose lease has expired is reserved for waiters, its last holder may still repeat its request, hand
-// over or be replaced: nobody has taken the lock.
+// While a lock whose lease has expired is reserved for waiters, its last holder may still repeat its request
+// or be replaced: nobody has taken the lock.
 func TestReservationSparesTheLastHolder(t *testing.T) {
 	for name, c := range map[string]struct {
-		id, from string
+		id       string
 		replace  bool
 		granted  bool
 		newToken bool
 	}{
-		"another":        {"other", "", false, false, false},
-		"the holder":     {"holder", "", false, true, false},
-		"a handoff":      {"other", "holder", false, true, true},
-		"a replacement":  {"other", "", true, true, true},
-		"another's from": {"other", "nobody", false, false, false},
+		"another":       {"other", false, false, false},
+		"the holder":    {"holder", false, true, false},
+		"a replacement": {"other", true, true, true},
 	} {
 		var k lockstate.Lock
-		k.Acquire(request("holder", time.Minute), "holder", "", lockstate.Moment{Wall: start})
+		k.Acquire(request("holder", time.Minute), "holder", lockstate.Moment{Wall: start})
 		k.Queue = []lockstate.Waiter{{ID: "1", Until: time.Hour}}
 		req := request(c.id, time.Minute)
 		if c.replace {
 			req.Replace = k.Record("job", lockstate.Moment{}).Revision
 		}
 		token, now := k.Token, lockstate.Moment{Elapsed: time.Minute + driver.TurnLength/2, Wall: start}
-		granted := k.AcquireInTurn(req, c.id, c.from, "caller", now)
+		granted := k.AcquireInTurn(req, c.id, "caller", now)
 		if granted != c.granted || (k.Token != token) != c.newToken {
 			t.Errorf("%s: granted %v with token %d after %d", name, granted, k.Token, token)
 		}
@@ -290,7 +288,7 @@ func TestPositionIsRefreshedAfterAThird(t *testing.T) {
 		at, until time.Duration
 		position  int
 	}{{10 * time.Second, 30 * time.Second, 2}, {10*time.Second + 1, 40*time.Second + 1, 1}} {
-		k.AcquireInTurn(req, "1", "", "1", lockstate.Moment{Elapsed: c.at, Wall: start})
+		k.AcquireInTurn(req, "1", "1", lockstate.Moment{Elapsed: c.at, Wall: start})
 		if p := k.Position("1"); p != c.position || k.Queue[p-1].Until != c.until {
 			t.Errorf("at %v: %v", c.at, k.Queue)
 		}

@@ -27,7 +27,7 @@ func (l *line) ask(who string) bool {
 		req.Mode = driver.Shared
 	}
 	req.QueueFor = time.Minute
-	return l.AcquireInTurn(req, who, "", who, l.now)
+	return l.AcquireInTurn(req, who, who, l.now)
 }
 
 // ends releases a holder, as a store with a queue does.
@@ -186,20 +186,20 @@ func TestDeadReaderDoesNotEndTheTurnOfAWriter(t *testing.T) {
 		read := func(id string, ttl time.Duration) bool {
 			req := request(id, ttl)
 			req.Mode = driver.Shared
-			return k.AcquireInTurn(req, id, "", id, at(0))
+			return k.AcquireInTurn(req, id, id, at(0))
 		}
 		if !read("a", 10*time.Second) || !read("b", time.Minute) {
 			t.Fatal("a reader was refused")
 		}
 		waiting := request("w", time.Minute)
 		waiting.QueueFor = time.Hour
-		if k.AcquireInTurn(waiting, "w", "", "w", at(20)) || !end(k, at(30)) || k.Holder != "" || len(k.Readers) > 0 {
+		if k.AcquireInTurn(waiting, "w", "w", at(20)) || !end(k, at(30)) || k.Holder != "" || len(k.Readers) > 0 {
 			t.Fatalf("%s: %+v", name, k)
 		}
 		k.Expires = at(30).Elapsed // as a store with a queue sets it
 		newcomer := request("c", time.Minute)
 		newcomer.Mode = driver.Shared
-		if k.AcquireInTurn(newcomer, "c", "", "c", at(30)) {
+		if k.AcquireInTurn(newcomer, "c", "c", at(30)) {
 			t.Errorf("%s: a reader that has just come overtook a writer", name)
 		}
 		if k.Renew("a", time.Minute, at(30)) {

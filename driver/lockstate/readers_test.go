@@ -26,7 +26,7 @@ func readBy(t *testing.T, readers ...string) *lockstate.Lock {
 	t.Helper()
 	k := new(lockstate.Lock)
 	for _, holder := range readers {
-		if !k.Acquire(shared(holder, 10*time.Second), holder, "", at(0)) {
+		if !k.Acquire(shared(holder, 10*time.Second), holder, at(0)) {
 			t.Fatalf("%s was refused", holder)
 		}
 	}
@@ -46,7 +46,7 @@ func holders(r driver.Record) string {
 func TestReaders(t *testing.T) {
 	const ttl = 10 * time.Second
 	acquire := func(req driver.Request, seconds int) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool { return k.Acquire(req, req.Owner, "", at(seconds)) }
+		return func(k *lockstate.Lock) bool { return k.Acquire(req, req.Owner, at(seconds)) }
 	}
 	renew := func(holder string, seconds int) func(*lockstate.Lock) bool {
 		return func(k *lockstate.Lock) bool { return k.Renew(holder, ttl, at(seconds)) }
@@ -57,7 +57,7 @@ func TestReaders(t *testing.T) {
 	replace := func(req driver.Request) func(*lockstate.Lock) bool {
 		return func(k *lockstate.Lock) bool {
 			req.Replace = k.Record("n", at(0)).Revision
-			return k.Acquire(req, req.Owner, "", at(2))
+			return k.Acquire(req, req.Owner, at(2))
 		}
 	}
 	breaks := func(only ...uint64) func(*lockstate.Lock) bool {
@@ -73,15 +73,13 @@ func TestReaders(t *testing.T) {
 		holders string
 		history string
 	}{
-		"another reader":        {acquire(shared("c", ttl), 4), true, 4, "held, a 1000 6s, b 1001 6s, c 5000 10s", ""},
-		"another after expiry":  {acquire(shared("c", ttl), 10), true, 10, "held, c 11000 10s", "b expired @10, a expired @10"},
-		"a repeat":              {acquire(shared("a", ttl), 4), true, 4, "held, a 1000 10s, b 1001 6s", ""},
-		"a repeat after expiry": {acquire(shared("a", ttl), 12), true, 12, "held, a 13000 10s", "b expired @10, a expired @10"},
-		"a writer":              {acquire(request("c", ttl), 9), false, 9, "held, a 1000 1s, b 1001 1s", ""},
-		"a writer after expiry": {acquire(request("c", ttl), 10), true, 10, "held", "b expired @10, a expired @10"},
-		"an upgrade":            {acquire(request("a", ttl), 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
-		"a handoff to a writer": {func(k *lockstate.Lock) bool { return k.Acquire(request("c", ttl), "c", "a", at(4)) }, false, 4,
-			"held, a 1000 6s, b 1001 6s", ""},
+		"another reader":         {acquire(shared("c", ttl), 4), true, 4, "held, a 1000 6s, b 1001 6s, c 5000 10s", ""},
+		"another after expiry":   {acquire(shared("c", ttl), 10), true, 10, "held, c 11000 10s", "b expired @10, a expired @10"},
+		"a repeat":               {acquire(shared("a", ttl), 4), true, 4, "held, a 1000 10s, b 1001 6s", ""},
+		"a repeat after expiry":  {acquire(shared("a", ttl), 12), true, 12, "held, a 13000 10s", "b expired @10, a expired @10"},
+		"a writer":               {acquire(request("c", ttl), 9), false, 9, "held, a 1000 1s, b 1001 1s", ""},
+		"a writer after expiry":  {acquire(request("c", ttl), 10), true, 10, "held", "b expired @10, a expired @10"},
+		"an upgrade":             {acquire(request("a", ttl), 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
 		"a renewal":              {renew("a", 4), true, 4, "held, a 1000 10s, b 1001 6s", ""},
 		"a renewal after expiry": {renew("a", 12), true, 12, "held, a 1000 10s", ""},
 		"a renewal by nobody":    {renew("c", 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
@@ -100,7 +98,7 @@ func TestReaders(t *testing.T) {
 			true, 3, "held, b 1001 7s", "a broken @3"},
 		"a broken reader's renewal": {func(k *lockstate.Lock) bool { return k.Break(1000) && k.Renew("a", ttl, at(3)) },
 			false, 3, "held, a 1000 7s!, b 1001 7s", ""},
-		"a broken reader's repeat": {func(k *lockstate.Lock) bool { k.Break(1000); return k.Acquire(shared("a", ttl), "a", "", at(3)) },
+		"a broken reader's repeat": {func(k *lockstate.Lock) bool { k.Break(1000); return k.Acquire(shared("a", ttl), "a", at(3)) },
 			false, 3, "held, a 1000 7s!, b 1001 7s", ""},
 		"the renewal of another": {func(k *lockstate.Lock) bool { return k.Break(1000) && k.Renew("b", ttl, at(3)) },
 			true, 3, "held, a 1000 7s!, b 1001 10s", ""},
@@ -114,7 +112,7 @@ func TestReaders(t *testing.T) {
 		"nobody freed":              {breakNow(999), false, 2, "held, a 1000 8s, b 1001 8s", ""},
 		"ended by the store": {func(k *lockstate.Lock) bool { k.End(driver.EndUnknown, time.Time{}); return true },
 			true, 2, "free", "b unknown, a unknown"},
-		"a writer after the release": {func(k *lockstate.Lock) bool { k.BreakNow(at(1)); return k.Acquire(request("c", ttl), "c", "", at(2)) },
+		"a writer after the release": {func(k *lockstate.Lock) bool { k.BreakNow(at(1)); return k.Acquire(request("c", ttl), "c", at(2)) },
 			true, 2, "held", "b freed @1, a freed @1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,11 +141,11 @@ func TestReaders(t *testing.T) {
 // that both wait to become the writer would wait for each other.
 func TestNoUpgradeAndNoDowngrade(t *testing.T) {
 	k := readBy(t, "a")
-	if k.Acquire(request("a", time.Minute), "a", "", at(1)) {
+	if k.Acquire(request("a", time.Minute), "a", at(1)) {
 		t.Error("the only reader became the writer by the same ID")
 	}
 	k = heldByA(t)
-	if k.Acquire(shared("a", time.Minute), "a", "", at(1)) {
+	if k.Acquire(shared("a", time.Minute), "a", at(1)) {
 		t.Error("the writer became a reader by the same ID")
 	}
 	if k.Holder != "a" || len(k.Readers) > 0 || k.Expires != 10*time.Second {
@@ -159,7 +157,7 @@ func TestNoUpgradeAndNoDowngrade(t *testing.T) {
 func TestReadersLeaveTheData(t *testing.T) {
 	k := heldByA(t)
 	k.Release("a", at(1))
-	k.Acquire(shared("b", time.Minute), "b", "", at(2))
+	k.Acquire(shared("b", time.Minute), "b", at(2))
 	if err := k.Write("b", []byte("b's"), k.DataRevision(), at(3)); !errors.Is(err, driver.ErrLost) || string(k.Data) != "a's" {
 		t.Errorf("a reader's write: %v, the data are %q", err, k.Data)
 	}
@@ -169,14 +167,14 @@ func TestReadersLeaveTheData(t *testing.T) {
 func TestFullOfReaders(t *testing.T) {
 	var k lockstate.Lock
 	for i := range driver.MaxHolders {
-		if holder := fmt.Sprint(i); !k.Acquire(shared(holder, time.Duration(10+i)*time.Second), holder, "", at(0)) {
+		if holder := fmt.Sprint(i); !k.Acquire(shared(holder, time.Duration(10+i)*time.Second), holder, at(0)) {
 			t.Fatalf("reader %d was refused", i)
 		}
 	}
-	if k.Acquire(shared("late", time.Minute), "late", "", at(9)) || !k.Acquire(shared("5", time.Minute), "5", "", at(9)) {
+	if k.Acquire(shared("late", time.Minute), "late", at(9)) || !k.Acquire(shared("5", time.Minute), "5", at(9)) {
 		t.Error("one reader too many, or the repeat of one was refused")
 	}
-	if !k.Acquire(shared("late", time.Minute), "late", "", at(11)) || len(k.Readers) != driver.MaxHolders-1 {
+	if !k.Acquire(shared("late", time.Minute), "late", at(11)) || len(k.Readers) != driver.MaxHolders-1 {
 		t.Errorf("%d readers after one joined when two leases had expired", len(k.Readers))
 	}
 }
@@ -266,7 +264,7 @@ func TestReadersAsTheModelSays(t *testing.T) {
 				req := request(id, ttl)
 				req.Mode = mode
 				granted, token := m.acquire(id, mode)
-				if got := k.Acquire(req, id, "", now); got != granted {
+				if got := k.Acquire(req, id, now); got != granted {
 					t.Fatalf("%s: %v granted %v, want %v by %+v", what, mode, got, granted, m)
 				}
 				if !granted {

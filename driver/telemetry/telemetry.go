@@ -80,7 +80,7 @@ type Operation struct {
 	Token uint64
 	Role  Role
 	// Backend and Method are set for Call and Guard: what the driver calls its backend, such as
-	// "mongodb", and one of acquire, hand_over, renew, release, inspect, break, break_now, read_data,
+	// "mongodb", and one of acquire, renew, release, inspect, break, break_now, read_data,
 	// write_data, guard and fence.
 	Backend, Method string
 	// Locks is how many locks a Call concerns.

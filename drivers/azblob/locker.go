@@ -163,9 +163,8 @@ func (l *Locker) Info() driver.Info {
 }
 
 // Capabilities implements [driver.Locker]. Waker and Queue are missing because the
-// service notifies nobody, BatchRenewer and BatchReleaser because a request is for one lease. HandOverer is missing because a
-// handoff takes two requests: one for the lease's ID, one for the token and owner in the
-// metadata. BatchInspector uses listings.
+// service notifies nobody, BatchRenewer and BatchReleaser because a request is for one lease. BatchInspector
+// uses listings.
 func (l *Locker) Capabilities() driver.Capabilities {
 	return driver.Capabilities{BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
 }

@@ -321,8 +321,7 @@ func (l *Locker) Info() driver.Info {
 		History: l.settings.history}
 }
 
-// Capabilities has all but a [driver.Queue], a [driver.HandOverer], a [driver.BatchRenewer] and a
-// [driver.BatchReleaser].
+// Capabilities has all but a [driver.Queue], a [driver.BatchRenewer] and a [driver.BatchReleaser].
 func (l *Locker) Capabilities() driver.Capabilities {
 	return driver.Capabilities{Waker: l.watcher, BatchInspector: l, Lister: l, Breaker: l, DataStore: l, Checker: l}
 }

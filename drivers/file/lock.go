@@ -16,7 +16,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 		return l.call(ctx, "acquire", req.Name, req.Validate(l.Info()), func(ctx context.Context) error {
 			defer l.acquires.begin(req.ID)()
 			return l.change(ctx, req.Name, func(lock *lockstate.Lock, now lockstate.Moment) (bool, error) {
-				if !lock.Acquire(req, lockrecord.Digest(req.ID), "", now) {
+				if !lock.Acquire(req, lockrecord.Digest(req.ID), now) {
 					return false, &driver.HeldError{Record: lock.Record(req.Name, now)}
 				}
 				set(lock.Lease(req, lockrecord.Digest(req.ID)))

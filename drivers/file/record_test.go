@@ -238,7 +238,7 @@ func FuzzRecord(f *testing.F) {
 			req.Validate(driver.Info{Limits: limits}) != nil {
 			return
 		}
-		rec.Acquire(req, lockrecord.Digest(driver.NewLeaseID("next")), "", lockstate.Moment{Elapsed: time.Hour, Wall: time.UnixMilli(3).UTC()})
+		rec.Acquire(req, lockrecord.Digest(driver.NewLeaseID("next")), lockstate.Moment{Elapsed: time.Hour, Wall: time.UnixMilli(3).UTC()})
 		granted, err := decode(mustEncode(t, rec))
 		if err != nil || granted.Token <= last || granted.Holder != lockrecord.Digest(driver.NewLeaseID("next")) ||
 			!bytes.Equal(granted.Data, rec.Data) {

@@ -9,21 +9,10 @@ import (
 
 // TryAcquire implements [driver.Locker].
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "acquire", req.Validate(l.Info()), "", req)
-}
-
-// HandOver implements [driver.HandOverer]. It wakes no watch, since the lock is held before
-// and afterwards.
-func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "hand over", driver.ValidateHandOver(from, req, l.Info()), from.ID.Reveal(), req)
-}
-
-// acquire grants the lock if it is free, or if the lease with the ID from holds it.
-func (l *Locker) acquire(ctx context.Context, op string, invalid error, from string, req driver.Request) (driver.Lease, error) {
 	var lease driver.Lease
-	err := l.do(ctx, op, req.Name, invalid, func(s *Store) error {
+	err := l.do(ctx, "acquire", req.Name, req.Validate(l.Info()), func(s *Store) error {
 		lock, now := s.lock(req.Name), s.moment()
-		if !lock.AcquireInTurn(req, req.ID.Reveal(), from, string(req.Waiter), now) {
+		if !lock.AcquireInTurn(req, req.ID.Reveal(), string(req.Waiter), now) {
 			return lock.Refusal(req.Name, string(req.Waiter), now)
 		}
 		if s.locks[req.Name] == nil {

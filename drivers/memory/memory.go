@@ -157,8 +157,8 @@ func (l *Locker) Info() driver.Info {
 
 // Capabilities has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Waker: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l,
-		Breaker: l, DataStore: l, Checker: l}
+	return driver.Capabilities{Waker: l, Queue: l, BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l, Breaker: l,
+		DataStore: l, Checker: l}
 }
 
 // Close ends the Locker's watches.

@@ -61,29 +61,6 @@ func TestDefaultClockInSynctest(t *testing.T) {
 	})
 }
 
-// A lock that is handed over was never free, so no watch is woken.
-func TestHandOverWakesNoWatch(t *testing.T) {
-	store := memory.NewStore()
-	l, ctx := store.Locker(), t.Context()
-	req := func(id string) driver.Request {
-		return driver.Request{Name: "n", ID: driver.NewLeaseID(id), TTL: time.Hour}
-	}
-	lease, err := l.TryAcquire(ctx, req("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wakes := 0
-	stop := store.Locker().Wake("n", "", func(driver.Wakeup) { wakes++ })
-	defer stop()
-	next, err := l.HandOver(ctx, lease, req("b"))
-	if err != nil || wakes != 1 {
-		t.Errorf("%v; %d wakes, want 1: the watch came into effect", err, wakes)
-	}
-	if err := l.Release(ctx, next); err != nil || wakes != 2 {
-		t.Errorf("%v; %d wakes after the release, want 2", err, wakes)
-	}
-}
-
 func TestURL(t *testing.T) {
 	for u, history := range map[string]int{"mem:": driver.DefaultHistory, "mem://": driver.DefaultHistory, "mem:?history=0": 0,
 		"mem:?history=32": 32} {

@@ -17,30 +17,15 @@ import (
 // TryAcquire implements [driver.Locker] with one command.
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID.Reveal()}, invalid: req.Validate(l.Info())}
-	return l.acquire(ctx, o, "", req)
-}
-
-// HandOver implements [driver.HandOverer] with the same single command as TryAcquire. It sends
-// no event to the change streams that wait for releases, because the lock has a holder before
-// and after.
-func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, l.handOverOp(from, req), from.ID.Reveal(), req)
-}
-
-func (l *Locker) handOverOp(from driver.Lease, req driver.Request) op {
-	return op{
-		verb: "hand over", name: req.Name, ids: []string{from.ID.Reveal(), req.ID.Reveal()},
-		invalid: driver.ValidateHandOver(from, req, l.Info()),
-	}
+	return l.acquire(ctx, o, req)
 }
 
 // polledPosition is how long a waiter that no hint wakes keeps its position without another request: longer than
 // the longest usual poll interval, 15 s and 20 %, since it would come last again at each request otherwise.
 const polledPosition = 20 * time.Second
 
-// acquire grants the lock if it is free, or if the lease with the ID from holds it. A request of a
-// waiter enters the queue if it is refused.
-func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Request) (driver.Lease, error) {
+// acquire grants the lock if it is free. A request of a waiter enters the queue if it is refused.
+func (l *Locker) acquire(ctx context.Context, o op, req driver.Request) (driver.Lease, error) {
 	var lease driver.Lease
 	waits := req.QueueFor > 0
 	queued := waits && l.queue != nil && l.queue.usable()
@@ -52,15 +37,15 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 		req.QueueFor = min(req.QueueFor, polledPosition)
 	}
 	err := l.do(ctx, o, func(ctx context.Context) error {
-		r, err := l.apply(ctx, from, req, who)
+		r, err := l.apply(ctx, req, who)
 		switch exclusive := req.Mode == driver.Exclusive; {
 		case err != nil:
 			return err
 		case exclusive && r.version == sharedVersion && (waits || r.free() || !req.Replace.IsZero()):
 			who.id, who.amongReaders = cmp.Or(me, l.id), true
-			r, err = l.apply(ctx, "", req, who)
+			r, err = l.apply(ctx, req, who)
 		case exclusive && !waits && r.leaseID != req.ID.Reveal() && r.reserve > 0 && r.free():
-			r, err = l.apply(ctx, from, req, asker{id: cmp.Or(me, l.id)}) // the waiter may be the first in the queue
+			r, err = l.apply(ctx, req, asker{id: cmp.Or(me, l.id)}) // the waiter may be the first in the queue
 		}
 		if err != nil {
 			return err
@@ -78,7 +63,7 @@ func (l *Locker) acquire(ctx context.Context, o op, from string, req driver.Requ
 // apply runs an acquire's pipeline and returns the resulting document. Two upserts can collide where
 // there was no document. The server repeats one of them itself, but documents cases in which it
 // does not.
-func (l *Locker) apply(ctx context.Context, from string, req driver.Request, who asker) (*record, error) {
+func (l *Locker) apply(ctx context.Context, req driver.Request, who asker) (*record, error) {
 	projection := withoutData
 	switch {
 	case req.Mode == driver.Shared:
@@ -88,7 +73,7 @@ func (l *Locker) apply(ctx context.Context, from string, req driver.Request, who
 	case who.id != "":
 		projection = l.seen.by(who.id)
 	}
-	pipeline := acquirePipeline(from, who, req, l.config.history)
+	pipeline := acquirePipeline(who, req, l.config.history)
 	update := func() (bson.Raw, error) {
 		return l.majority.FindOneAndUpdate(ctx, docOf(fieldName, req.Name), pipeline,
 			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(projection)).Raw()

@@ -61,15 +61,6 @@ func TestCommands(t *testing.T) {
 		{"acquire", func() (err error) { lease, err = l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify"}},
 		{"acquire again", func() error { _, err := l.TryAcquire(ctx, request("n", "a")); return err }, []string{"findAndModify"}},
 		{"acquire a held lock", func() error { wantHeld(t, l, request("n", "b")); return nil }, []string{"findAndModify"}},
-		{"hand over", func() (err error) { lease, err = l.HandOver(ctx, lease, request("n", "c")); return err }, []string{"findAndModify"}},
-		{"hand over again", func() error {
-			_, err := l.HandOver(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")}, request("n", "c"))
-			return err
-		}, []string{"findAndModify"}},
-		{"hand over a lock of another holder", func() error {
-			wantNotHandedOver(t, l, driver.Lease{Name: "n", ID: driver.NewLeaseID("a")}, request("n", "b"))
-			return nil
-		}, []string{"findAndModify"}},
 		{"renew", func() error { return errOf(l.Renew(ctx, lease)) }, []string{"update"}},
 		{"write data", func() error { return l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)) }, []string{"update"}},
 		{"break", func() error { return l.Break(ctx, "n", driver.BreakAnybody()) }, []string{"find", "update"}},
@@ -323,7 +314,7 @@ func TestExpiryIsExact(t *testing.T) {
 		left int
 		want string
 	}{{1, "a"}, {0, "b"}} {
-		try := append(setFields(field(fieldExpiresAt, expr("$add", serverNow, c.left))), acquirePipeline("", asker{}, request("n", "b"),
+		try := append(setFields(field(fieldExpiresAt, expr("$add", serverNow, c.left))), acquirePipeline(asker{}, request("n", "b"),
 			driver.DefaultHistory)...)
 		if _, err := coll.UpdateOne(bounded(t), docOf(fieldName, "n"), try); err != nil {
 			t.Fatal(err)

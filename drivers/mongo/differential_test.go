@@ -64,8 +64,7 @@ func TestServerDecidesAsLockstate(t *testing.T) {
 		return
 	}
 	for _, what := range []string{
-		"acquire* granted", "acquire* refused", "acquire* reserved", "acquire* repeated", "hand over* granted", "hand over* refused",
-		"acquire replacing* granted", "acquire replacing* refused", "poll* granted", "poll* refused", "renew true", "renew false",
+		"acquire* granted", "acquire* refused", "acquire* reserved", "acquire* repeated", "acquire replacing* granted", "acquire replacing* refused", "poll* granted", "poll* refused", "renew true", "renew false",
 		"release true", "release false", "queue emptied", "*break true", "*free true", "leave", "write <nil>",
 		"write holdfast: data changed meanwhile", "write holdfast: lease lost", "read* granted", "read* joined", "read* refused",
 		"read* reserved", "read* repeated", "read replacing* granted", "* after readers granted", "* after readers refused",
@@ -140,11 +139,11 @@ func (d *differential) begin(n int) {
 	}
 	now := time.Now().Truncate(time.Millisecond).UTC()
 	req := driver.Request{Name: d.name, ID: driver.NewLeaseID("a"), Owner: "o", TTL: time.Minute}
-	r, err := d.l.apply(bounded(d.T), "", req, asker{})
+	r, err := d.l.apply(bounded(d.T), req, asker{})
 	if err != nil {
 		d.Fatal(err)
 	}
-	d.model.Acquire(req, "a", "", momentOf(r.now))
+	d.model.Acquire(req, "a", momentOf(r.now))
 	d.exists = true
 	queue := list{}
 	for i := range length {
@@ -200,7 +199,7 @@ func (d *differential) count(what string, outcome any) { d.done[fmt.Sprint(what,
 func (d *differential) acquire() {
 	id := d.oneOf("a", "b", "c", "d", fmt.Sprint("e", d.rand.IntN(1000)))
 	req := driver.Request{Name: d.name, ID: driver.NewLeaseID(id), Owner: d.oneOf("$owner", "o", ""), TTL: d.milliseconds(500, 3000, 30_000)}
-	verb, from := "acquire", ""
+	verb := "acquire"
 	switch d.rand.IntN(8) {
 	case 0, 1:
 		req.Data = []byte(d.oneOf("", "$data", "some"))
@@ -208,10 +207,7 @@ func (d *differential) acquire() {
 		verb, req.Mode = "read", driver.Shared
 	}
 	model := req // the model has revisions of its own
-	switch n := d.rand.IntN(10); {
-	case n < 2 && req.Mode == driver.Exclusive:
-		verb, from = "hand over", d.oneOf("a", "b", "c", d.model.Holder)
-	case n < 5 && len(d.seen) > 0:
+	if len(d.seen) > 0 && d.rand.IntN(10) < 3 {
 		verb += " replacing"
 		known := d.seen[len(d.seen)-1-d.rand.IntN(min(2, len(d.seen)))]
 		req.Replace, model.Replace = known.real(), known.model
@@ -227,7 +223,7 @@ func (d *differential) acquire() {
 		who.id = d.waiter()
 	}
 	model.QueueFor = req.QueueFor
-	r, err := d.l.apply(bounded(d.T), from, req, who)
+	r, err := d.l.apply(bounded(d.T), req, who)
 	switch { // as Locker.acquire
 	case err != nil || req.Mode == driver.Shared:
 	case r.version == sharedVersion && (who.id != "" || r.free() || !req.Replace.IsZero()):
@@ -235,10 +231,10 @@ func (d *differential) acquire() {
 			who.id = d.waiter()
 		}
 		verb += " after readers"
-		r, err = d.l.apply(bounded(d.T), "", req, who)
+		r, err = d.l.apply(bounded(d.T), req, who)
 	case who.id == "" && r.leaseID != id && r.reserve > 0 && r.free():
 		who.id = d.waiter()
-		r, err = d.l.apply(bounded(d.T), from, req, who)
+		r, err = d.l.apply(bounded(d.T), req, who)
 	}
 	if err != nil {
 		d.Errorf("%s: %v", verb, err)
@@ -255,13 +251,13 @@ func (d *differential) acquire() {
 	var want bool
 	switch held := d.model.Held(now); {
 	case who.id != "" || held || req.Mode == driver.Shared:
-		want = ask(model, id, from, who.id, now)
+		want = ask(model, id, who.id, now)
 	case d.model.Holder == id && d.reserves():
 		want = d.model.Renew(id, req.TTL, now)
 	case !d.reserves():
-		want = d.model.Acquire(model, id, from, now)
+		want = d.model.Acquire(model, id, now)
 	default:
-		want = ask(model, id, from, "", now)
+		want = ask(model, id, "", now)
 		d.model.Queue = queue
 	}
 	if who.id == "" && req.Mode == driver.Exclusive {
@@ -280,7 +276,7 @@ func (d *differential) acquire() {
 		outcome = "reserved"
 	}
 	d.count(verb, outcome)
-	d.note("%s by %q from %q as %+v, %+v, for %v: %s at %v", verb, id, from, who, req.Replace.Mark(), req.QueueFor, outcome, r.now)
+	d.note("%s by %q as %+v, %+v, for %v: %s at %v", verb, id, who, req.Replace.Mark(), req.QueueFor, outcome, r.now)
 	if granted != want {
 		d.Errorf("%s: granted %v, want %v", verb, granted, want)
 	} else if !granted {

@@ -41,10 +41,6 @@
 // sharded cluster $$NOW is the router's clock, so the routers' clocks must agree within the
 // grace of the leases.
 //
-// A handoff ([Locker.HandOver]) is the same command with one more condition: the lease ID in
-// the document (the field kid) may be that of the lease that ends. It sends no release event, so it
-// wakes no other process.
-//
 // Every command goes to the primary. Every write that decides who holds a lock has write concern
 // "majority", whatever the client's or the collection's settings are. (A release that others wait
 // for has it in effect; see below.) Every command has a time limit

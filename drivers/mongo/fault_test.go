@@ -44,7 +44,6 @@ func TestFaults(t *testing.T) {
 	f := faults{rs, mongotest.Connect(t, rs.URI()), newTestLocker(t, mongotest.CollectionOf(t, client))}
 	t.Run("a command whose answer is lost is repeated", f.lostAnswer)
 	t.Run("a write concern error leaves the outcome unknown, and a repeat is safe", f.writeConcernError)
-	t.Run("the outcome of a handoff is unknown, and a repeat is safe", f.handOverOutcomeUnknown)
 	t.Run("a duplicate key error is retried once", f.duplicateKey)
 	t.Run("a lost answer leaves the whole batch unknown", f.batchOutcomeUnknown)
 	t.Run("a server error leaves the outcome unknown and shows no lease ID", f.serverError)

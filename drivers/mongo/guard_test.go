@@ -125,20 +125,6 @@ func TestGuardRefuses(t *testing.T) {
 		}), driver.ErrLost)
 		g.wantLines("")
 	})
-	t.Run("a holder whose lock is handed over while its function runs", func(t *testing.T) {
-		t.Parallel()
-		g := newSharedGuardFixture(t)
-		a := g.hold("secret a", time.Minute)
-		var b testHold
-		g.wantErr(g.do(a, func(ctx context.Context) error {
-			b = testHold{lease: handOver(t, g.locker, a.lease, request("job", "secret b")), ctx: t.Context()}
-			return g.note("a")(ctx)
-		}), driver.ErrLost)
-		g.wantErr(g.do(a, g.never), driver.ErrLost)
-		g.must(b, g.note("b"))
-		g.wantErr(g.do(a, g.never), ErrFenced)
-		g.wantLines("b")
-	})
 	t.Run("a hold that ended, whatever its function returns", func(t *testing.T) {
 		t.Parallel()
 		g := newSharedGuardFixture(t)

@@ -32,7 +32,7 @@ const (
 )
 
 const (
-	takenByHandOver = "h"
+	takenByHandOver = "h" // written by older versions
 	takenByReplace  = "r"
 )
 
@@ -56,10 +56,7 @@ func pastOf(v acquireVariant) doc {
 		field(pastReleased, ref(fieldReleasedAt)), field(pastBroken, ref(fieldBrokenAt)), field(pastFreed, ref(fieldFreedAt)),
 		field(pastHeld, expr("$gt", ref(fieldLeaseID), nil)),
 	}
-	switch {
-	case v.handOver:
-		last = append(last, field(pastTaken, serverNow), field(pastTakenBy, takenByHandOver))
-	case v.replace:
+	if v.replace {
 		last = append(last, field(pastTaken, serverNow), field(pastTakenBy, takenByReplace))
 	}
 	return last

@@ -299,8 +299,8 @@ func (l *Locker) Info() driver.Info {
 // Capabilities implements [driver.Locker]. The driver has every capability, except Queue and
 // Waker as [WithWake] says. On a standalone server, which has no change streams, it wakes only waiters in a queue.
 func (l *Locker) Capabilities() driver.Capabilities {
-	a := driver.Capabilities{HandOverer: l, BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l,
-		Breaker: l, DataStore: l, Checker: l}
+	a := driver.Capabilities{BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l,
+		Checker: l}
 	if l.queue != nil {
 		a.Waker, a.Queue = l, l
 	}

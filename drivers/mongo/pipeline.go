@@ -18,7 +18,6 @@ const (
 	varTTL, refTTL           = "ttl", "$$ttl"
 	varData, refData         = "data", "$$data"
 	varReplaced, refReplaced = "replaced", "$$replaced"
-	varFrom, refFrom         = "from", "$$from"
 	varMe, refMe             = "me", "$$me"
 	varQueueFor, refQueueFor = "queueFor", "$$queueFor"
 	varPolls, refPolls       = "polls", "$$polls" // true or missing
@@ -26,8 +25,7 @@ const (
 )
 
 // acquirePipeline decides on the server, at one instant of its clock, whether the lock is
-// granted. If not, the document stays as it is, but for the queue. A lease with the ID from,
-// unless that is empty, counts as ended. who is the Locker in queues; if it has no ID, a lock
+// granted. If not, the document stays as it is, but for the queue. who is the Locker in queues; if it has no ID, a lock
 // with a queue is refused, since few locks have one, and their rules take the server longer. keep is
 // how many past holders a grant keeps.
 //
@@ -38,7 +36,7 @@ const (
 // Every value of the caller's is the $literal value of a variable; otherwise the owner "$kid"
 // would name a field. The rest is the same for every request and is encoded only once:
 // encoding it took as long as the server takes for the grant.
-func acquirePipeline(from string, who asker, req driver.Request, keep int) list {
+func acquirePipeline(who asker, req driver.Request, keep int) list {
 	variables := doc{
 		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
 		field(varKeep, -keep),
@@ -53,10 +51,6 @@ func acquirePipeline(from string, who asker, req driver.Request, keep int) list 
 	// A writer that replaces itself repeats its request.
 	if v.replace = ok && (v.shared || replaced[0] != req.ID.Reveal()); v.replace {
 		variables = append(variables, field(varReplaced, literal(replaced)))
-	}
-	// A handoff to itself is a repeated acquire. Readers hand nothing over.
-	if v.handOver = from != "" && from != req.ID.Reveal() && !v.readers; v.handOver {
-		variables = append(variables, field(varFrom, literal(from)))
 	}
 	if v.queue = who.id != "" || v.readers; v.queue {
 		polls := any(removeField)
@@ -75,16 +69,16 @@ type asker struct {
 	amongReaders bool // the last grant of the lock was to a reader
 }
 
-// acquireVariant says which optional parts a request has. One that knows readers has a queue, and hands nothing over. One
+// acquireVariant says which optional parts a request has. One that knows readers has a queue. One
 // for a reader, which is shared, knows readers and has no data.
-type acquireVariant struct{ data, replace, handOver, queue, readers, shared bool }
+type acquireVariant struct{ data, replace, queue, readers, shared bool }
 
 var acquireExpressions = allAcquireExpressions()
 
 func allAcquireExpressions() map[acquireVariant]bson.Raw {
 	all := map[acquireVariant]bson.Raw{}
-	for n := range 16 {
-		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, handOver: n&4 != 0, queue: n&8 != 0}
+	for n := range 8 {
+		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, queue: n&4 != 0}
 		all[v] = acquireExpression(v)
 	}
 	for n := range 8 {
@@ -116,10 +110,6 @@ func acquireExpression(v acquireVariant) bson.Raw {
 		// Promise 10: a waiter that saw this holder and this renewal for a whole TTL replaces it.
 		// Any later renewal changes ts, and the comparison fails.
 		free = append(free, expr("$eq", list{ref(fieldLeaseID), ref(fieldRenewedAt)}, refReplaced))
-	}
-	if v.handOver {
-		// Promise 6: only the lease that holds the lock can hand it over.
-		free = append(free, expr("$eq", ref(fieldLeaseID), refFrom)) // also if it is broken
 	}
 	// Promise 5: the holder's own ID again keeps its token, so an acquire can be repeated.
 	repeat := expr("$eq", list{ref(fieldLeaseID), expr("$ifNull", ref(fieldBroken), false)}, list{refID, false})

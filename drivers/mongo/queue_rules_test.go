@@ -125,7 +125,7 @@ func TestGrantKeepsWaitersThatNobodyWoke(t *testing.T) {
 		} else {
 			storeRelease(t, coll, name, 2*driver.MaxTurn.Milliseconds())
 		}
-		if r, err := l.apply(bounded(t), "", req, asker{id: placeOf(l.id, me)}); err != nil || r.leaseID != "next" ||
+		if r, err := l.apply(bounded(t), req, asker{id: placeOf(l.id, me)}); err != nil || r.leaseID != "next" ||
 			uint64(r.token) <= lease.Token {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
@@ -153,7 +153,7 @@ func TestQueueFullOfLiveWaiters(t *testing.T) {
 		storeQueue(t, coll, "job", numbered(length)...)
 		req := longRequest("job", "newcomer")
 		req.QueueFor = time.Hour
-		r, err := l.apply(bounded(t), "", req, asker{id: placeOf(l.id, me)})
+		r, err := l.apply(bounded(t), req, asker{id: placeOf(l.id, me)})
 		if err != nil || r.position != want {
 			t.Fatalf("behind %d waiters: %+v, %v; want position %d", length, r, err, want)
 		}

@@ -244,14 +244,6 @@ func TestQueueSurvivesOtherLockers(t *testing.T) {
 		"repeat":  func() error { _, err := l.TryAcquire(bounded(t), request("job", "first")); return err },
 		"refusal": func() error { wantHeld(t, l, request("job", "second")); return nil },
 		"data":    func() error { return l.WriteData(bounded(t), lease, []byte("x"), grantRevision(lease)) },
-		"handoff": func() error {
-			next, err := l.HandOver(bounded(t), lease, request("job", "third"))
-			back := request("job", "first")
-			back.TTL = lease.TTL
-			again, backErr := l.HandOver(bounded(t), next, back)
-			lease = again
-			return errors.Join(err, backErr)
-		},
 	} {
 		if err := do(); err != nil {
 			t.Errorf("%s: %v", what, err)

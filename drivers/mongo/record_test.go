@@ -49,10 +49,9 @@ func TestDamagedRecords(t *testing.T) {
 		before := storedDocument(t, coll, name)
 		_, acquireErr := l.TryAcquire(ctx, request(name, "other"))
 		_, againErr := l.TryAcquire(ctx, request(name, "holder"))
-		_, handOverErr := l.HandOver(ctx, lease, request(name, "other"))
 		_, inspectErr := l.Inspect(ctx, name)
 		for op, err := range map[string]error{
-			"acquire": acquireErr, "acquire again": againErr, "hand over": handOverErr, "inspect": inspectErr,
+			"acquire": acquireErr, "acquire again": againErr, "inspect": inspectErr,
 			"renew": errOf(l.Renew(ctx, lease)), "release": l.Release(ctx, lease),
 			"break": l.Break(ctx, name, driver.BreakAnybody()), "break now": l.BreakNow(ctx, name, driver.BreakAnybody()),
 			"write data": l.WriteData(ctx, lease, []byte("x"), grantRevision(lease)),

@@ -85,7 +85,7 @@ func (l *Locker) validatorRefuses(ctx context.Context, validator bson.Raw) (bool
 		req := driver.Request{Name: "test", ID: driver.NewLeaseID("-"), Owner: "host/1", TTL: time.Second, Mode: mode}
 		pipeline := list{docOf("$collStats", docOf("count", doc{})), docOf("$limit", 1), // gives one document
 			docOf("$replaceWith", docOf(fieldName, req.Name))}
-		pipeline = append(pipeline, acquirePipeline("", asker{id: l.id}, req, l.config.history)...)
+		pipeline = append(pipeline, acquirePipeline(asker{id: l.id}, req, l.config.history)...)
 		cursor, err := l.majority.Aggregate(ctx, append(pipeline, docOf("$match", validator)))
 		if err != nil {
 			return false, err

@@ -182,7 +182,7 @@ func (l *Locker) checkCollection(ctx context.Context) (validator bson.Raw, err e
 // that does not understand it, or a user who lacks the privilege, fails here and not at the
 // first acquire.
 func (l *Locker) dryRunAcquire(ctx context.Context) error {
-	pipeline := acquirePipeline("", asker{}, driver.Request{Name: "-", ID: driver.NewLeaseID("-"), TTL: time.Second}, l.config.history)
+	pipeline := acquirePipeline(asker{}, driver.Request{Name: "-", ID: driver.NewLeaseID("-"), TTL: time.Second}, l.config.history)
 	err := l.majority.FindOneAndUpdate(ctx, docOf(fieldName, bson.MinKey{}), pipeline,
 		options.FindOneAndUpdate().SetProjection(withoutData)).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {

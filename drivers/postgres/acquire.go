@@ -16,45 +16,18 @@ import (
 // TryAcquire implements [driver.Locker] with one statement, if the lock is free or the request is refused without a new
 // position.
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "acquire", req.Validate(l.Info()), "", req)
-}
-
-// HandOver implements [driver.HandOverer] with the same statement as TryAcquire.
-func (l *Locker) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	invalid := driver.ValidateHandOver(from, req, l.Info())
-	if from.ID == req.ID {
-		return l.acquire(ctx, "hand over", invalid, "", req)
-	}
-	return l.acquire(ctx, "hand over", invalid, lockrecord.Digest(from.ID), req)
-}
-
-// ask is a request as the table knows it.
-type ask struct {
-	driver.Request
-	name, holder, from, waiter string
-	polls                      bool // nothing wakes the waiter
-}
-
-// decides applies the rules to a lock, and reports whether they grant it.
-func (r ask) decides(k *lockstate.Lock, now lockstate.Moment) bool {
-	if r.polls {
-		return k.AcquirePolling(r.Request, r.holder, r.from, r.waiter, now)
-	}
-	return k.AcquireInTurn(r.Request, r.holder, r.from, r.waiter, now)
-}
-
-func (l *Locker) acquire(ctx context.Context, op string, invalid error, from string, req driver.Request) (driver.Lease, error) {
 	var lease driver.Lease
-	r := ask{Request: req, name: toText(req.Name), holder: lockrecord.Digest(req.ID), from: from, waiter: l.place(req.Waiter),
+	invalid := req.Validate(l.Info())
+	r := ask{Request: req, name: toText(req.Name), holder: lockrecord.Digest(req.ID), waiter: l.place(req.Waiter),
 		polls: req.QueueFor > 0 && !l.follower.Usable()}
 	if invalid == nil {
 		free, err := l.grantSlot(ctx)
 		if err != nil {
-			return driver.Lease{}, opError(op, req.Name, err)
+			return driver.Lease{}, opError("acquire", req.Name, err)
 		}
 		defer free()
 	}
-	err := l.do(ctx, op, req.Name, invalid, func(ctx context.Context, c *pgx.Conn) (err error) {
+	err := l.do(ctx, "acquire", req.Name, invalid, func(ctx context.Context, c *pgx.Conn) (err error) {
 		lease, err = l.grant(ctx, c, r)
 		return err
 	})
@@ -62,6 +35,21 @@ func (l *Locker) acquire(ctx context.Context, op string, invalid error, from str
 		return driver.Lease{}, err
 	}
 	return lease, nil
+}
+
+// ask is a request as the table knows it.
+type ask struct {
+	driver.Request
+	name, holder, waiter string
+	polls                bool // nothing wakes the waiter
+}
+
+// decides applies the rules to a lock, and reports whether they grant it.
+func (r ask) decides(k *lockstate.Lock, now lockstate.Moment) bool {
+	if r.polls {
+		return k.AcquirePolling(r.Request, r.holder, r.waiter, now)
+	}
+	return k.AcquireInTurn(r.Request, r.holder, r.waiter, now)
 }
 
 // errChanging: the row had changed when it was to be written, so nothing was. The call is repeated.
@@ -100,7 +88,7 @@ type read struct {
 // tryGrant grants the lock if that needs no decision, and completes the lease. Otherwise it returns what there is, or nil.
 func (l *Locker) tryGrant(ctx context.Context, c *pgx.Conn, req ask, lease *driver.Lease) (*read, error) {
 	return scanGrant(c.QueryRow(ctx, l.sql.acquire, req.name, req.holder, toText(req.Owner), req.TTL.Milliseconds(), req.Data,
-		req.from, req.waiter, req.polls), lease)
+		req.waiter, req.polls), lease)
 }
 
 // scanGrant reads the row of acquireSQL.

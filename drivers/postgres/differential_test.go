@@ -59,8 +59,7 @@ func TestServerDecidesAsLockstate(t *testing.T) {
 	}
 	t.Log(done)
 	for _, what := range []string{
-		"acquire granted", "acquire refused", "acquire reserved", "acquire repeated", "hand over granted", "hand over refused",
-		"replace granted", "replace refused", "poll granted", "poll refused", "poll reserved", "renew true", "renew false",
+		"acquire granted", "acquire refused", "acquire reserved", "acquire repeated", "replace granted", "replace refused", "poll granted", "poll refused", "poll reserved", "renew true", "renew false",
 		"release true", "release false", "break true", "free true", "leave true", "write <nil>",
 		"write holdfast: data changed meanwhile", "write holdfast: lease lost",
 	} {
@@ -231,16 +230,7 @@ func (d *differential) acquire(earliest lockstate.Moment) (possible []*lockstate
 		req.Data = []byte(d.oneOf("", "data", "some"))
 	}
 	verb := "acquire"
-	switch n := d.rand.IntN(10); {
-	case n < 2:
-		verb, req.from = "hand over", lockrecord.Digest(driver.NewLeaseID(d.oneOf("a", "b", "c", "d")))
-		if d.before != nil && d.rand.IntN(2) == 0 {
-			req.from = d.before.Holder
-		}
-		if req.from == req.holder {
-			req.from = ""
-		}
-	case n < 5 && len(d.seen) > 0:
+	if len(d.seen) > 0 && d.rand.IntN(10) < 3 {
 		verb = "replace"
 		req.Replace = d.seen[len(d.seen)-1-d.rand.IntN(min(2, len(d.seen)))]
 	}
@@ -290,7 +280,7 @@ func (d *differential) acquire(earliest lockstate.Moment) (possible []*lockstate
 	case refused.Reserved:
 		outcome = "reserved"
 	}
-	d.note(verb, "by %.4s from %.4q as %q (polls %v) for %v", req.holder, req.from, req.waiter, req.polls, req.QueueFor)(outcome)
+	d.note(verb, "by %.4s as %q (polls %v) for %v", req.holder, req.waiter, req.polls, req.QueueFor)(outcome)
 	if possible == nil {
 		d.Errorf("%s from %v to %v: %v\nbefore: %+v", verb, earliest.Wall, now.Wall, err, d.before)
 	}

@@ -88,13 +88,7 @@ func operations() map[string]operation {
 			},
 			ownedBy("b"),
 		},
-		"hand over": {
-			held,
-			func(ctx context.Context, l *Locker, name string) error {
-				return errOf(l.HandOver(ctx, leaseOf(name, "a"), request(name, "b")))
-			},
-			ownedBy("b"),
-		},
+
 		"enter the queue": {
 			held,
 			func(ctx context.Context, l *Locker, name string) error {

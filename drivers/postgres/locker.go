@@ -275,8 +275,8 @@ func (l *Locker) Info() driver.Info {
 
 // Capabilities implements [driver.Locker]. The driver has every capability.
 func (l *Locker) Capabilities() driver.Capabilities {
-	return driver.Capabilities{Waker: l, Queue: l, HandOverer: l, BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l,
-		Breaker: l, DataStore: l, Checker: l}
+	return driver.Capabilities{Waker: l, Queue: l, BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l, Breaker: l,
+		DataStore: l, Checker: l}
 }
 
 // Close implements [driver.Locker]. It interrupts running calls, and closes the Locker's connections.

@@ -75,10 +75,6 @@ func TestStatementsOfCalls(t *testing.T) {
 		{"refusal with a position", 1, func() error { wantHeld(t, counted, waiting("job", "fourth", "w")); return nil }},
 		{"release to a waiter", 2, func() error { return counted.Release(ctx, lease) }},
 		{"grant to a waiter", 1, func() (err error) { lease, err = counted.TryAcquire(ctx, waiting("job", "fourth", "w")); return err }},
-		{"hand over", 1, func() (err error) {
-			lease, err = counted.Capabilities().HandOverer.HandOver(ctx, lease, request("job", "fifth"))
-			return err
-		}},
 		{"inspect", 1, func() error { _, err := counted.Inspect(ctx, "job"); return err }},
 	} {
 		before := sent.Load()

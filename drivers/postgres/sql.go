@@ -164,13 +164,12 @@ func lockedRows(t string) string {
 	ON l.name = u.name AND l.holder = u.holder WHERE ` + safely(writeWait) + ` ORDER BY l.name FOR NO KEY UPDATE OF l) `
 }
 
-// acquireSQL grants a lock that is free for the caller, because nobody waits or it is the first waiter, or that the lease
-// $6 hands over, and returns its token. Otherwise it returns the row, and package lockstate decides: about repeats, Replace,
+// acquireSQL grants a lock that is free for the caller, because nobody waits or it is the first waiter, and returns its
+// token. Otherwise it returns the row, and package lockstate decides: about repeats, Replace,
 // the turns of later waiters, and positions. A refusal writes nothing and locks no row.
-// $1 name $2 holder $3 owner $4 TTL in ms $5 data $6 from $7 waiter $8 whether the waiter polls
+// $1 name $2 holder $3 owner $4 TTL in ms $5 data $6 waiter $7 whether the waiter polls
 func acquireSQL(t string, keep int) string {
-	handed := `($6::text <> '' AND l.holder = $6::text AND l.expires > clock_timestamp())`
-	may := `(` + handed + ` OR (` + free + ` AND (l.queue IS NULL OR l.queue->0->>'id' = $7::text)))`
+	may := `(` + free + ` AND (l.queue IS NULL OR l.queue->0->>'id' = $6::text))`
 	return `WITH g AS (
 		INSERT INTO ` + t + ` AS l (name, holder, owner, token, ttl, expires, acquired_at, renewed_at, data)
 		SELECT $1::text, $2::text, $3::text, floor(extract(epoch FROM c) * 1000)::bigint, $4::bigint,
@@ -181,11 +180,11 @@ func acquireSQL(t string, keep int) string {
 			holder = $2::text, owner = $3::text, token = greatest(l.token + 1, ` + millis + `), ttl = $4::bigint,
 			expires = clock_timestamp() + $4::bigint * interval '1 ms', acquired_at = clock_timestamp(), renewed_at = clock_timestamp(),
 			renewals = ` + millis + `, broken = false, data = coalesce($5::bytea, l.data), writes = 0,
-			queue = CASE WHEN l.queue IS NOT NULL THEN ` + queueWithout(`$7::text`) + ` END,
-			emptied = l.queue IS NOT NULL AND l.queue @> jsonb_build_array(jsonb_build_object('id', $7::text)) AND NOT $8::boolean
-				AND NOT jsonb_path_exists(l.queue, '$[*] ? (@.id != $w && !exists(@.polls))', jsonb_build_object('w', $7::text)),
+			queue = CASE WHEN l.queue IS NOT NULL THEN ` + queueWithout(`$6::text`) + ` END,
+			emptied = l.queue IS NOT NULL AND l.queue @> jsonb_build_array(jsonb_build_object('id', $6::text)) AND NOT $7::boolean
+				AND NOT jsonb_path_exists(l.queue, '$[*] ? (@.id != $w && !exists(@.polls))', jsonb_build_object('w', $6::text)),
 			history = CASE WHEN l.holder = '' THEN l.history ELSE ` +
-		ended(`CASE WHEN `+handed+` THEN 'handed over' ELSE 'expired' END`, `least(l.expires, clock_timestamp())`, keep) + ` END
+		ended(`'expired'`, `least(l.expires, clock_timestamp())`, keep) + ` END
 		WHERE ` + may + `
 		RETURNING token, queue IS NOT NULL AS contended, ` + leaseStored(``, `$2::text`, `$4::bigint`) + ` AS kept)
 	SELECT g.token, g.contended, g.kept, ` + withVersion + ` FROM (SELECT) AS one LEFT JOIN g ON true

@@ -115,7 +115,7 @@ func (m meddlers) refusal(ctx context.Context, l *Locker, c *pgx.Conn) error {
 func (l *Locker) trial(ctx context.Context, c *pgx.Conn) (problem, err error) {
 	name, a, b := "holdfast trial "+rand.Text(), rand.Text(), rand.Text()
 	grant := func(holder string) []any {
-		return []any{name, holder, "trial", time.Hour.Milliseconds(), []byte("x"), "", "", false}
+		return []any{name, holder, "trial", time.Hour.Milliseconds(), []byte("x"), "", false}
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(l.sql.acquire, grant(a)...)

@@ -48,11 +48,10 @@ func TestTriggerThatReturnsOld(t *testing.T) {
 	replace := request("held", "b")
 	replace.Replace = record.Revision
 	_, replaced := other.TryAcquire(ctx, replace)
-	_, handed := l.HandOver(ctx, held, request("held", "b"))
 	_, renewed := l.Renew(ctx, held)
 	_, errs := l.RenewBatch(ctx, []driver.Lease{held, batch})
 	for what, err := range map[string]error{
-		"replace": replaced, "hand over": handed, "renew": renewed, "renew in a batch": errs[0], "and the other": errs[1],
+		"replace": replaced, "renew": renewed, "renew in a batch": errs[0], "and the other": errs[1],
 		"release":     l.Release(ctx, held),
 		"in a batch":  errors.Join(l.ReleaseBatch(ctx, []driver.Lease{held, batch})...),
 		"data":        l.WriteData(ctx, held, []byte("x"), driver.DataRevision{Token: held.Token}),

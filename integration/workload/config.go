@@ -29,8 +29,7 @@ type Config struct {
 	// TTL is the TTL of the lock. Poll is the poll interval where nothing wakes a waiter; 0 means
 	// the default of the backend.
 	TTL, Poll time.Duration
-	// Waiters is how many goroutines of the process want the lock; 0 means one. If there are
-	// several, the lock is handed over within the process.
+	// Waiters is how many goroutines of the process want the lock; 0 means one.
 	Waiters int
 	// MaxHold is the longest time for which a goroutine normally holds the lock. One time in
 	// twenty it holds the lock for LongHold, if that is more than 0, which needs renewals.

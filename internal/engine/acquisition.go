@@ -57,11 +57,10 @@ type Managed struct {
 
 // Grant is a lease that an acquisition was granted.
 type Grant struct {
-	lease        driver.Lease
-	slot         int
-	inDoubt      waiter.InDoubt // a duplicate of the request may land
-	start        time.Duration  // just before the request was sent; the lease's time counts from here
-	handoffUntil time.Duration  // see Hold.handoffUntil
+	lease   driver.Lease
+	slot    int
+	inDoubt waiter.InDoubt // a duplicate of the request may land
+	start   time.Duration  // just before the request was sent; the lease's time counts from here
 }
 
 // NewAcquisition returns an acquisition whose hold has a policy of its own.
@@ -119,7 +118,7 @@ func (a *Acquisition) Try(ctx context.Context) (Grant, error) {
 		if at > a.client.now() {
 			break
 		}
-		g, err := a.send(ctx, slot, a.settings.RequestTimeout, a.client.locker.TryAcquire)
+		g, err := a.send(ctx, slot)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return g, err
@@ -173,12 +172,10 @@ func (a *Acquisition) inspectDue(ctx context.Context) {
 }
 
 // send sends the request for one slot with a time limit, and notes its outcome.
-func (a *Acquisition) send(
-	ctx context.Context, slot int, limit time.Duration, send func(context.Context, driver.Request) (driver.Lease, error),
-) (Grant, error) {
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+func (a *Acquisition) send(ctx context.Context, slot int) (Grant, error) {
 	s := &a.settings
+	limited, cancel := context.WithTimeout(ctx, s.RequestTimeout)
+	defer cancel()
 	a.mu.Lock()
 	// Promise 2: the lease's time counts from before the request. The backend's own count begins
 	// no earlier.
@@ -204,7 +201,7 @@ func (a *Acquisition) send(
 			a.noteOutcome(ctx, slot, errPanicked)
 		}
 	}()
-	got, err := send(limited, req)
+	got, err := a.client.locker.TryAcquire(limited, req)
 	returned = true
 	if err == nil && a.client.now() >= s.LossAt(start) {
 		// Promise 1: a grant that arrives after its own loss time never becomes a hold. The
@@ -215,7 +212,7 @@ func (a *Acquisition) send(
 	// Promise 3: the backend alone makes tokens. The rest of the lease is what was requested.
 	lease := driver.Lease{Name: req.Name, ID: id, Owner: s.Owner, TTL: s.TTL, Token: got.Token, Mode: req.Mode,
 		Contended: got.Contended || contended, State: got.State}
-	return Grant{lease, slot, inDoubt, start, handoffDeadline(start)}, err
+	return Grant{lease, slot, inDoubt, start}, err
 }
 
 // noteOutcome notes the outcome of the request for a slot. It returns which requests with the ID of a

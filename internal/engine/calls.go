@@ -10,8 +10,8 @@ import (
 
 // measuredMethods has what a hook calls the methods whose calls are reported.
 var measuredMethods = map[driver.Method]string{
-	driver.MethodTryAcquire: "acquire", driver.MethodHandOver: "hand_over",
-	driver.MethodRenew: "renew", driver.MethodRenewBatch: "renew", driver.MethodRelease: "release", driver.MethodReleaseBatch: "release",
+	driver.MethodTryAcquire: "acquire",
+	driver.MethodRenew:      "renew", driver.MethodRenewBatch: "renew", driver.MethodRelease: "release", driver.MethodReleaseBatch: "release",
 	driver.MethodInspect: "inspect", driver.MethodInspectBatch: "inspect",
 	driver.MethodBreak: "break", driver.MethodBreakNow: "break_now",
 	driver.MethodReadData: "read_data", driver.MethodWriteData: "write_data",

@@ -32,7 +32,6 @@ type Hold struct {
 	inDoubtUntil time.Duration           // see isInDoubt
 	takenAt      time.Duration           // when the queue was notified of it
 	nextHolder   *Hold                   // of this process, in the same queue
-	handoffUntil time.Duration           // a release after this moment is not a handoff
 	writer       atomic.Pointer[writer]  // of its data; nil until it is used
 	handle       atomic.Pointer[any]     // what the program has of it; nil until it asks
 }
@@ -145,7 +144,7 @@ func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, manage
 // PrepareHold makes a hold. Begin must follow.
 func (c *Client) PrepareHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
 	h := &Hold{client: c, managed: managed, parent: parent, policy: a.policy,
-		slot: int32(g.slot), isInDoubt: g.inDoubt.Any, inDoubtUntil: g.inDoubt.Until, handoffUntil: g.handoffUntil}
+		slot: int32(g.slot), isInDoubt: g.inDoubt.Any, inDoubtUntil: g.inDoubt.Until}
 	h.entry.Init(&a.policy.Policy, g.lease, h)
 	if m := h.measure(parent, telemetry.Hold); m != nil {
 		h.parent = m

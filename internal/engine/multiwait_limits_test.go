@@ -193,7 +193,12 @@ func TestBusyQueueLockOfSeveralNamesIsWaitedFor(t *testing.T) {
 		_ = b.Release(t.Context())
 		for i := range 100 {
 			time.Sleep(30 * time.Second)
-			if lease, err = others.HandOver(t.Context(), lease, request(i+1)); err != nil {
+			next, r := request(i+1), driver.Record{}
+			if r, err = others.Inspect(t.Context(), next.Name); err != nil {
+				t.Fatal(err)
+			}
+			next.Replace = r.Revision
+			if lease, err = others.TryAcquire(t.Context(), next); err != nil {
 				t.Fatal(err)
 			}
 		}

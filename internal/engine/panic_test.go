@@ -66,19 +66,6 @@ func TestDriverPanics(t *testing.T) {
 				_, _ = h.Data(ctx)
 			}
 		}},
-		"HandOver": {driver.MethodHandOver, func(ctx context.Context, c *holdfast.Client) {
-			h, err := c.Lock(ctx, "job")
-			if err != nil {
-				return
-			}
-			released := make(chan error)
-			go func() {
-				synctest.Wait() // no time passes: a hold hands over only for a while
-				released <- h.Release(ctx)
-			}()
-			defer func() { t.Logf("the release returned: %v", <-released) }()
-			lock(ctx, c)
-		}},
 	} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprint(what, " ", after), func(t *testing.T) {

@@ -74,13 +74,10 @@ func (q *queue) dropHolder(h *Hold) {
 type localWaiter struct {
 	name       string
 	slots      int
-	mode       driver.Mode
-	ttl        time.Duration
 	admitted   chan struct{} // closed when the waiter may send requests
 	isAdmitted bool          // admitted is closed
 	slotFreed  chan struct{} // has a value after this process freed a slot since the waiter was admitted
 	freed      []int         // those slots
-	offer      *offer        // the handoff with which it was admitted, or nil
 }
 
 // beginTurn lets the waiter send requests.
@@ -93,7 +90,7 @@ func (w *localWaiter) beginTurn() {
 func (qs *queues) join(name string, s settings.Settings) *localWaiter {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	w := &localWaiter{name: name, slots: s.Slots, mode: s.Mode, ttl: s.TTL, admitted: make(chan struct{}), slotFreed: make(chan struct{}, 1)}
+	w := &localWaiter{name: name, slots: s.Slots, admitted: make(chan struct{}), slotFreed: make(chan struct{}, 1)}
 	q := qs.of(name)
 	if q.waiterQueue == nil {
 		q.waiterQueue = &waiterQueue{}
@@ -142,8 +139,7 @@ func (c *Client) awaitTurn(ctx context.Context, w *localWaiter, emit Emit) {
 	}
 }
 
-// leave removes a waiter, wherever in the queue it is. If a lock is on offer to it, the offer is
-// withdrawn, and the hold releases the lock.
+// leave removes a waiter, wherever in the queue it is.
 func (qs *queues) leave(w *localWaiter) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -152,9 +148,6 @@ func (qs *queues) leave(w *localWaiter) {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
 	qs.advance(w.name, q)
-	if w.offer != nil {
-		w.offer.resolve(false)
-	}
 }
 
 // took notes a hold of this process, before its waiter leaves.
@@ -192,7 +185,7 @@ func (qs *queues) freed(h *Hold, yieldUntil time.Duration) {
 func (qs *queues) asksAgain(name string) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if w := qs.byName[name].first(); w != nil && w.isAdmitted && w.offer == nil && w.slots == 1 {
+	if w := qs.byName[name].first(); w != nil && w.isAdmitted && w.slots == 1 {
 		w.freed = append(w.freed, 0)
 		notify(w.slotFreed)
 	}

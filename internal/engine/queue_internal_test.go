@@ -36,7 +36,7 @@ func TestEmptyQueuesAreDropped(t *testing.T) {
 }
 
 // After the cleanup of a request that may have been granted, the first waiter of this process sends a request: the grant has ended the
-// position that they share. One that takes part in a handoff waits for its end, and waiters for slots have no position.
+// position that they share. Waiters for slots have no position.
 func TestAsksAgain(t *testing.T) {
 	qs := &queues{byName: map[string]*queue{}}
 	first, second := qs.join("job", settings.Settings{Slots: 1}), qs.join("job", settings.Settings{Slots: 1})
@@ -47,10 +47,5 @@ func TestAsksAgain(t *testing.T) {
 	}
 	if !asked(first) || asked(second) || asked(slots) {
 		t.Error("not the first waiter, or another")
-	}
-	<-first.slotFreed
-	first.offer = &offer{}
-	if qs.asksAgain("job"); asked(first) {
-		t.Error("asked in the middle of a handoff")
 	}
 }

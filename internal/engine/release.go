@@ -25,8 +25,7 @@ type release struct {
 // errPanicked is the result of a request or a release during which a context or the driver panicked.
 var errPanicked = errors.New("holdfast: the call panicked")
 
-// Release ends the hold's context and releases the lock, or hands it over to a waiter of this
-// process. All calls return the result of the one release. A nil ctx counts as
+// Release ends the hold's context and releases the lock. All calls return the result of the one release. A nil ctx counts as
 // context.Background: a lock must not stay held because of it.
 func (h *Hold) Release(ctx context.Context) error {
 	if ctx == nil {
@@ -36,11 +35,7 @@ func (h *Hold) Release(ctx context.Context) error {
 		err := errPanicked
 		// Also after a panic that the caller recovers: a cleanup follows, and Shutdown can end.
 		defer func() { h.EndRelease(inTime, err) }()
-		if inTime && ctx.Err() == nil && h.handOver() {
-			err = nil
-		} else {
-			err = h.releaseUntilDone(ctx)
-		}
+		err = h.releaseUntilDone(ctx)
 		return err
 	}
 	return h.awaitRelease(ctx)

@@ -32,7 +32,7 @@ const releaseTakes = 10 * time.Millisecond
 
 func (l *releaseLog) Capabilities() driver.Capabilities {
 	c := l.Locker.Capabilities()
-	c.BatchReleaser, c.HandOverer = l, nil
+	c.BatchReleaser = l
 	return c
 }
 

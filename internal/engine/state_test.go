@@ -51,7 +51,7 @@ func (s *stateful) taken() string {
 
 func (s *stateful) intercept(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
 	switch call.Method {
-	case driver.MethodRenew, driver.MethodRelease, driver.MethodWriteData, driver.MethodHandOver:
+	case driver.MethodRenew, driver.MethodRelease, driver.MethodWriteData:
 		s.note(call.Method, call.Lease)
 	case driver.MethodRenewBatch, driver.MethodReleaseBatch:
 		for _, l := range call.Leases {
@@ -60,7 +60,7 @@ func (s *stateful) intercept(ctx context.Context, call driver.Call, next driver.
 	}
 	a := next(ctx, call)
 	switch call.Method {
-	case driver.MethodTryAcquire, driver.MethodHandOver:
+	case driver.MethodTryAcquire:
 		s.answer(&a.Lease, a.Err)
 	case driver.MethodRenew:
 		s.answer(&a.Lease, a.Err)
@@ -115,7 +115,7 @@ func TestLeaseStateIsCarried(t *testing.T) {
 		last := a.Lease().State.Content()
 		locktest.Release(t, a)
 		a = <-next
-		if got := s.taken(); !strings.HasPrefix(got, "HandOver "+last+" of ") && !strings.HasPrefix(got, "Release "+last+" of ") {
+		if got := s.taken(); !strings.HasPrefix(got, "Release "+last+" of ") {
 			t.Errorf("the release to a waiter: %s; the State was %s", got, last)
 		}
 		locktest.Release(t, a)
@@ -123,24 +123,13 @@ func TestLeaseStateIsCarried(t *testing.T) {
 	})
 }
 
-// A handoff within a process, and batches of renewals and releases, carry the State, too.
-func TestLeaseStateInHandoffsAndBatches(t *testing.T) {
+// Batches of renewals and releases carry the State, too.
+func TestLeaseStateInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stateful{states: map[driver.LeaseID]int{}}
 		c := locktest.NewClient(t, driver.Intercept(memory.New(), s.intercept), holdfast.WithTTL(30*time.Second),
 			holdfast.WithRenewEvery(10*time.Second))
-		first := locktest.MustLock(t, c, "a")
-		next := make(chan *holdfast.Hold)
-		go func() { next <- locktest.MustLock(t, c, "a") }()
-		synctest.Wait()
-		if err := first.Release(t.Context()); err != nil { // within the handoff window
-			t.Error(err)
-		}
-		second := <-next
-		if got := s.taken(); got != "HandOver 1 of 1" {
-			t.Errorf("the handoff: %s", got)
-		}
-		other := locktest.MustLock(t, c, "b")
+		first, other := locktest.MustLock(t, c, "a"), locktest.MustLock(t, c, "b")
 		for round := range 3 {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
@@ -149,8 +138,8 @@ func TestLeaseStateInHandoffsAndBatches(t *testing.T) {
 				t.Errorf("round %d: %s, want %s", round, got, want)
 			}
 		}
-		if second.Err() != nil || other.Err() != nil {
-			t.Error(second.Err(), other.Err())
+		if first.Err() != nil || other.Err() != nil {
+			t.Error(first.Err(), other.Err())
 		}
 		locktest.ShutDown(t, c)
 		if got := strings.ReplaceAll(s.taken(), "Batch", ""); got != "Release 4 of 4, Release 4 of 4" {

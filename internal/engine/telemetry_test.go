@@ -219,11 +219,11 @@ func TestHookOfALoss(t *testing.T) {
 	})
 }
 
-// A hold ends when its release or its handoff begins, however late the answer is, and once.
+// A hold ends when its release begins, however late the answer is, and once.
 func TestHookOfALateRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ driver.Lease) locktest.Fault {
-			if op == locktest.OpRelease || op == locktest.OpHandOver {
+			if op == locktest.OpRelease {
 				return locktest.Fault{Delay: time.Second}
 			}
 			return locktest.Fault{}
@@ -248,7 +248,7 @@ func TestHookOfALateRelease(t *testing.T) {
 				t.Errorf("%d holds while the release waits for its answer", n)
 			}
 			calls.Wait()
-			synctest.Wait()
+			time.Sleep(200 * time.Millisecond) // the next waiter yields first
 			if n := hook.Open(telemetry.Hold); n != open {
 				t.Errorf("%d holds after the release, want %d", n, open)
 			}
@@ -256,11 +256,7 @@ func TestHookOfALateRelease(t *testing.T) {
 			expectLines(t, "ends", ends, "end hold job after 0s: <nil>")
 		}
 		release(first, 1)
-		next := <-granted
-		if late.Count(locktest.OpHandOver) != 1 {
-			t.Error("the lock was not handed over")
-		}
-		release(next, 0)
+		release(<-granted, 0)
 	})
 }
 

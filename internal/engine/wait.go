@@ -44,12 +44,8 @@ func (a *Acquisition) retriesLasting() bool {
 	return a.goesOn()
 }
 
-// sendFirst sends the first request of a waiter whose turn it is: the request that completes a
-// handoff, or an ordinary one, after other processes had time to send theirs.
+// sendFirst sends the first request of a waiter whose turn it is, after other processes had time to send theirs.
 func (a *Acquisition) sendFirst(ctx context.Context, changed <-chan struct{}, w *localWaiter) (Grant, error) {
-	if w.offer != nil {
-		return a.accept(ctx, w)
-	}
 	if yield := a.client.queues.yieldUntil(w); yield > a.client.now() && !a.queued {
 		a.start(yield)
 		if a.waitForNext(ctx, changed, w); ctx.Err() != nil {

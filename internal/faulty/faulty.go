@@ -13,11 +13,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
 
-// Kinds of calls, each with the lease that it concerns: of an acquire or a handoff the one asked
+// Kinds of calls, each with the lease that it concerns: of an acquire the one asked
 // for; of a call that concerns no lease an empty one, with the lock's name if there is one.
 const (
 	OpAcquire   = "acquire"
-	OpHandOver  = "hand over"
 	OpRenew     = "renew"
 	OpRelease   = "release"
 	OpInspect   = "inspect" // InspectBatch
@@ -112,7 +111,7 @@ func (f *Locker) awaitResume() {
 
 // ops has the kinds of the calls to which faults happen.
 var ops = map[driver.Method]string{
-	driver.MethodTryAcquire: OpAcquire, driver.MethodHandOver: OpHandOver, driver.MethodRenew: OpRenew, driver.MethodRelease: OpRelease,
+	driver.MethodTryAcquire: OpAcquire, driver.MethodRenew: OpRenew, driver.MethodRelease: OpRelease,
 	driver.MethodInspect: OpRead, driver.MethodInspectBatch: OpInspect, driver.MethodList: OpList,
 	driver.MethodBreak: OpBreak, driver.MethodBreakNow: OpBreak, driver.MethodReadData: OpReadData, driver.MethodWriteData: OpWriteData,
 	driver.MethodCheck: OpCheck, driver.MethodRemoveProbe: OpCheck,

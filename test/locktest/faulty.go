@@ -24,11 +24,10 @@ var (
 
 // Kinds of calls; see package faulty.
 const (
-	OpAcquire  = faulty.OpAcquire
-	OpHandOver = faulty.OpHandOver
-	OpRenew    = faulty.OpRenew
-	OpRelease  = faulty.OpRelease
-	OpInspect  = faulty.OpInspect
+	OpAcquire = faulty.OpAcquire
+	OpRenew   = faulty.OpRenew
+	OpRelease = faulty.OpRelease
+	OpInspect = faulty.OpInspect
 )
 
 // Faulty is a Locker between a client and a backend to whose calls Faults happen.

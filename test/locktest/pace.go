@@ -38,7 +38,7 @@ func NewPace(tb testing.TB, ttl, poll time.Duration) *Pace {
 
 // Note is for [Faulty].Check: it counts one call.
 func (p *Pace) Note(_ context.Context, op string) {
-	if op != OpAcquire && op != OpHandOver && op != OpInspect {
+	if op != OpAcquire && op != OpInspect {
 		return
 	}
 	p.mu.Lock()

@@ -127,13 +127,6 @@ func (l *link) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease
 	return l.Locker.TryAcquire(ctx, req)
 }
 
-func (l *link) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	if err := l.pass(ctx, &l.backend.acquires); err != nil {
-		return driver.Lease{}, err
-	}
-	return l.Locker.HandOver(ctx, from, req)
-}
-
 func (l *link) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
 	if err := l.pass(ctx, &l.backend.renewals); err != nil {
 		return driver.Lease{}, err
@@ -201,12 +194,12 @@ func (l *link) Info() driver.Info {
 
 func (l *link) Capabilities() driver.Capabilities {
 	c := l.Locker.Capabilities()
-	c.Waker, c.Queue, c.HandOverer, c.BatchRenewer, c.BatchReleaser, c.BatchInspector, c.Lister = l, l, l, l, l, l, nil
+	c.Waker, c.Queue, c.BatchRenewer, c.BatchReleaser, c.BatchInspector, c.Lister = l, l, l, l, l, nil
 	switch l.wake {
 	case watched:
 		c.Queue = nil
 	case polls:
-		c.Waker, c.Queue, c.HandOverer = nil, nil, nil
+		c.Waker, c.Queue = nil, nil
 	}
 	return c
 }

@@ -43,7 +43,7 @@ func (l *link) Info() driver.Info {
 func (l *link) Capabilities() driver.Capabilities {
 	c := driver.Capabilities{BatchInspector: l, DataStore: l}
 	if l.w.plan.Backend == Mongo {
-		c.HandOverer, c.BatchRenewer = l, l
+		c.BatchRenewer = l
 		if l.p.plan.Wake == Hints {
 			c.Waker, c.Queue = l, l
 		}
@@ -241,15 +241,6 @@ func (l *link) fail(ctx context.Context, f fate) answer {
 
 // TryAcquire implements [driver.Locker].
 func (l *link) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "acquire", "", req)
-}
-
-// HandOver implements [driver.HandOverer].
-func (l *link) HandOver(ctx context.Context, from driver.Lease, req driver.Request) (driver.Lease, error) {
-	return l.acquire(ctx, "hand over", from.ID.Reveal(), req)
-}
-
-func (l *link) acquire(ctx context.Context, op, from string, req driver.Request) (driver.Lease, error) {
 	if err := req.Validate(l.Info()); err != nil {
 		return driver.Lease{}, err
 	}
@@ -267,9 +258,9 @@ func (l *link) acquire(ctx context.Context, op, from string, req driver.Request)
 		l.checkUnwoken(req.Name, req.Waiter)
 	}
 	sent := l.w.now()
-	a := l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, queued) })
+	a := l.perform(ctx, "acquire", req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, req, queued) })
 	if a.again { // there is a queue
-		a = l.perform(ctx, op, req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, from, req, true) })
+		a = l.perform(ctx, "acquire", req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, req, true) })
 	}
 	if waits && !queued && errors.Is(a.err, driver.ErrHeld) {
 		l.noteUnwoken(req.Name, req.Waiter)

@@ -233,9 +233,8 @@ type answer struct {
 	err       error
 }
 
-// acquire decides about a request. from is the ID of a lease that counts as free, or empty. A request
-// without queued is decided by shorter rules, which refuse a lock with a queue.
-func (s *server) acquire(p *process, from string, req driver.Request, queued bool) (a answer) {
+// acquire decides about a request. One without queued is decided by shorter rules, which refuse a lock with a queue.
+func (s *server) acquire(p *process, req driver.Request, queued bool) (a answer) {
 	id := req.ID.Reveal()
 	if !s.isMongo() {
 		req.Replace = driver.Revision{}
@@ -251,7 +250,7 @@ func (s *server) acquire(p *process, from string, req driver.Request, queued boo
 			return false
 		}
 		before := slices.Clone(r.Queue)
-		if !s.grantInTurn(r, req, from, waiter, now) {
+		if !s.grantInTurn(r, req, waiter, now) {
 			written := !slices.Equal(before, r.Queue)
 			if queued {
 				a.err, a.position = r.Refusal(req.Name, waiter, now), r.Position(waiter)

@@ -53,11 +53,11 @@ func (s *server) turnsOf(name string) *turns {
 }
 
 // grantInTurn applies the rules of the backend.
-func (s *server) grantInTurn(r *record, req driver.Request, from, waiter string, now lockstate.Moment) bool {
+func (s *server) grantInTurn(r *record, req driver.Request, waiter string, now lockstate.Moment) bool {
 	if s.isMongo() {
-		return r.AcquireInTurn(req, req.ID.Reveal(), from, waiter, now)
+		return r.AcquireInTurn(req, req.ID.Reveal(), waiter, now)
 	}
-	return r.Acquire(req, req.ID.Reveal(), from, now)
+	return r.Acquire(req, req.ID.Reveal(), now)
 }
 
 // woken is a waiter that a release wakes, with its position and its turn then.

@@ -94,8 +94,7 @@ AcquireRule(r, m, o) ==
   CASE ~Unexpired(r, o)                                  -> [r |-> Grant(r, m.id, o), res |-> "ok", new |-> "grant"]
     [] r.kid = m.id /\ ~r.broken /\ G("RepeatByID")      -> [r |-> Extend(r, o), res |-> "ok", new |-> "renewal"]
     [] r.kid = m.id                                      -> [r |-> r, res |-> "held", new |-> "no"]
-    [] \/ m.t = "hand" /\ (r.kid = m.from \/ ~G("HandOverFrom"))
-       \/ m.rep
+    [] \/ m.rep
        \/ ~G("GrantOnlyFree")                            -> [r |-> Grant(r, m.id, o), res |-> "ok", new |-> "grant"]
     [] OTHER                                             -> [r |-> r, res |-> "held", new |-> "no"]
 
@@ -123,12 +122,12 @@ StaleCls(f, n) ==
 
 \* Requests that can never change anything again are dropped, which keeps the model small: a late renewal or
 \* release for an ID that does not hold the lock, and for which no acquire is in flight.
-Acquires(ms) == {m.id : m \in {x \in ms : x.t \in {"acq", "hand"}}}
+Acquires(ms) == {m.id : m \in {x \in ms : x.t = "acq"}}
 Kept(ms, r) ==
   IF Off \cap {"ReleaseByID", "FreshID"} # {} THEN ms ELSE
-  {m \in ms : m.live \/ m.t \in {"acq", "hand"} \/ m.id \in Acquires(ms) \/ r[Name(Owner(m.id))].kid = m.id}
+  {m \in ms : m.live \/ m.t = "acq" \/ m.id \in Acquires(ms) \/ r[Name(Owner(m.id))].kid = m.id}
 
-Msg(t, id, from, rep, live) == [t |-> t, id |-> id, from |-> from, rep |-> rep, live |-> live]
+Msg(t, id, rep, live) == [t |-> t, id |-> id, rep |-> rep, live |-> live]
 
 \* The call of c has ended; what it sent may still be in flight.
 Late(ms, c) == {IF m.live /\ Owner(m.id) = c THEN [m EXCEPT !.live = FALSE] ELSE m : m \in ms}
@@ -139,7 +138,7 @@ CanSend == Cardinality(msgs) < MaxMsgs
 Deliver(m, o, dup) ==
   LET c   == Owner(m.id)
       n   == Name(c)
-      out == CASE m.t \in {"acq", "hand"} -> AcquireRule(rec[n], m, o)
+      out == CASE m.t = "acq" -> AcquireRule(rec[n], m, o)
                [] m.t = "renew"           -> RenewRule(rec[n], m.id, o)
                [] m.t = "rel"             -> ReleaseRule(rec[n], m.id)
       rest  == (msgs \ {m}) \cup (IF dup THEN {[m EXCEPT !.live = FALSE]} ELSE {})
@@ -177,7 +176,7 @@ TimeOut(c) ==
 
 Referenced(id) ==
   \/ clean[id] >= 0
-  \/ \E m \in msgs : m.id = id \/ m.from = id
+  \/ \E m \in msgs : m.id = id
   \/ \E n \in Names : rec[n].kid = id
   \/ \E c \in Clients : cl[c].id = id
   \/ id \in batch.ids
@@ -194,7 +193,7 @@ Start(c) ==
   /\ UNCHANGED <<rec, msgs, batch, clean, cleaned, writes, fence, high, left>>
 
 \* The waiter's turn: its own process does not hold the lock.
-Turn(c) == \A d \in Clients \ {c} : Near(c, d) /\ Same(c, d) => cl[d].phase \notin {"work", "handing"}
+Turn(c) == \A d \in Clients \ {c} : Near(c, d) /\ Same(c, d) => cl[d].phase # "work"
 
 \* The holder that was seen is over by the waiter's clock, which may be off by the drift.
 Stuck(c) ==
@@ -206,7 +205,7 @@ Stuck(c) ==
 SendAcquire(c) ==
   /\ cl[c].phase = "want" /\ cl[c].call = NoCall /\ Turn(c) /\ CanSend
   /\ \E rep \in Stuck(c) :
-       msgs' = msgs \cup {Msg("acq", cl[c].id, NoID, rep, TRUE)}
+       msgs' = msgs \cup {Msg("acq", cl[c].id, rep, TRUE)}
   /\ cl' = [cl EXCEPT ![c].call = [NoCall EXCEPT !.k = "acq"]]
   /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high, left>>
 
@@ -229,19 +228,12 @@ CleanUpAfterHold(c) ==
 TakeGrant(c) ==
   LET call  == cl[c].call
       count == IF G("CountFromSend") THEN call.age ELSE 0
-      from  == IF call.k = "hand" THEN {d \in Clients \ {c} : Near(c, d) /\ cl[d].phase = "handing"} ELSE {}
-  IN /\ cl[c].phase = "want" /\ call.k \in {"acq", "hand"} /\ call.res = "ok" /\ ~cl[c].paused
+  IN /\ cl[c].phase = "want" /\ call.k = "acq" /\ call.res = "ok" /\ ~cl[c].paused
      /\ \/ /\ count < LostBy \/ ~G("LateReply")
-           /\ cl' = [d \in Clients |->
-                IF d = c THEN [cl[c] EXCEPT !.phase = "work", !.age = count, !.tok = call.tok, !.seen = -1, !.call = NoCall]
-                ELSE IF d \in from THEN [Idle EXCEPT !.seen = cl[d].seen]
-                ELSE cl[d]]
-           /\ IF from = {} THEN UNCHANGED <<clean, cleaned>> ELSE \E d \in from : CleanUpAfterHold(d)
+           /\ cl' = [cl EXCEPT ![c] = [@ EXCEPT !.phase = "work", !.age = count, !.tok = call.tok, !.seen = -1, !.call = NoCall]]
+           /\ UNCHANGED <<clean, cleaned>>
         \/ /\ count >= LostBy /\ G("LateReply")
-           /\ cl' = [d \in Clients |->
-                IF d = c THEN [Idle EXCEPT !.seen = cl[c].seen]
-                ELSE IF d \in from THEN [cl[d] EXCEPT !.phase = "done"]
-                ELSE cl[d]]
+           /\ cl' = [cl EXCEPT ![c] = [Idle EXCEPT !.seen = cl[c].seen]]
            /\ Abandon(cl[c].id, Min(call.age, DoubtTTL))
      /\ msgs' = Late(msgs, c)
      /\ UNCHANGED <<rec, batch, writes, fence, high, left>>
@@ -250,22 +242,16 @@ TakeGrant(c) ==
 TakeRefusal(c) ==
   LET call == cl[c].call
       since == IF G("SeenFromReply") THEN 0 ELSE call.age
-  IN /\ cl[c].phase = "want" /\ call.k \in {"acq", "hand"} /\ call.res = "held" /\ ~cl[c].paused
-     /\ cl' = [d \in Clients |->
-          IF d = c THEN [cl[c] EXCEPT !.call = NoCall,
-                           !.seen = IF ~call.cur \/ ~G("Replace") THEN -1 ELSE IF @ < 0 THEN since ELSE @]
-          ELSE IF call.k = "hand" /\ Near(c, d) /\ cl[d].phase = "handing" THEN [cl[d] EXCEPT !.phase = "done"]
-          ELSE cl[d]]
+  IN /\ cl[c].phase = "want" /\ call.k = "acq" /\ call.res = "held" /\ ~cl[c].paused
+     /\ cl' = [cl EXCEPT ![c].call = NoCall,
+                         ![c].seen = IF ~call.cur \/ ~G("Replace") THEN -1 ELSE IF @ < 0 THEN since ELSE @]
      /\ msgs' = Late(msgs, c)
      /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high, left>>
 
 \* No answer in time: the request is in doubt.
 AcquireFails(c) ==
-  /\ cl[c].phase = "want" /\ cl[c].call.k \in {"acq", "hand"} /\ ~cl[c].paused
-  /\ cl' = [d \in Clients |->
-       IF d = c THEN [cl[c] EXCEPT !.call = NoCall, !.doubt = Min(cl[c].call.age, DoubtTTL)]
-       ELSE IF cl[c].call.k = "hand" /\ Near(c, d) /\ cl[d].phase = "handing" THEN [cl[d] EXCEPT !.phase = "done"]
-       ELSE cl[d]]
+  /\ cl[c].phase = "want" /\ cl[c].call.k = "acq" /\ ~cl[c].paused
+  /\ cl' = [cl EXCEPT ![c].call = NoCall, ![c].doubt = Min(cl[c].call.age, DoubtTTL)]
   /\ msgs' = Kept(Late(msgs, c), rec)
   /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high>>
   /\ TimeOut(c)
@@ -281,7 +267,7 @@ StopWaiting(c) ==
 
 SendRenewal(c) ==
   /\ cl[c].phase = "work" /\ cl[c].call = NoCall /\ CanSend /\ ~cl[c].paused
-  /\ msgs' = msgs \cup {Msg("renew", cl[c].id, NoID, FALSE, TRUE)}
+  /\ msgs' = msgs \cup {Msg("renew", cl[c].id, FALSE, TRUE)}
   /\ cl' = [cl EXCEPT ![c].call = [NoCall EXCEPT !.k = "renew"]]
   /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high, left>>
 
@@ -350,7 +336,7 @@ LoseBatch ==
   /\ UNCHANGED <<rec, msgs, cl, clean, cleaned, writes, fence, high, left>>
 
 -----------------------------------------------------------------------------
-(* Release and hand over. *)
+(* Release.               *)
 
 \* The work has returned: the hold's context ends, the renewal stops.
 Finish(c) ==
@@ -363,7 +349,7 @@ SendRelease(c) ==
   /\ \/ cl[c].phase = "done" /\ cl[c].call = NoCall
      \/ cl[c].phase = "work" /\ cl[c].call = NoCall /\ ~G("ReleaseAfterWork")
   /\ ~cl[c].paused /\ CanSend
-  /\ msgs' = msgs \cup {Msg("rel", cl[c].id, NoID, FALSE, TRUE)}
+  /\ msgs' = msgs \cup {Msg("rel", cl[c].id, FALSE, TRUE)}
   /\ cl' = [cl EXCEPT ![c].call = [NoCall EXCEPT !.k = "rel"]]
   /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high, left>>
 
@@ -385,21 +371,10 @@ ReleaseFails(c) ==
   /\ UNCHANGED <<rec, batch, writes, fence, high>>
   /\ TimeOut(c)
 
-\* A waiter of the holder's process takes the lock over in one request.
-SendHandOver(c, d) ==
-  /\ c # d /\ Near(c, d) /\ Same(c, d) /\ CanSend
-  /\ cl[c].phase = "want" /\ cl[c].call = NoCall
-  /\ \/ cl[d].phase = "done" /\ cl[d].call = NoCall
-     \/ cl[d].phase = "work" /\ cl[d].call = NoCall /\ ~G("HandOverAfterWork")
-  /\ msgs' = msgs \cup {Msg("hand", cl[c].id, cl[d].id, FALSE, TRUE)}
-  /\ cl' = [cl EXCEPT ![c].call = [NoCall EXCEPT !.k = "hand"],
-                      ![d].phase = IF @ = "done" THEN "handing" ELSE @]
-  /\ UNCHANGED <<rec, batch, clean, cleaned, writes, fence, high, left>>
-
 \* The cleanup of an ID sends a release, again and again until one TTL after the last request was sent.
 CleanUp(id) ==
   /\ clean[id] >= 0 /\ id \notin cleaned /\ CanSend
-  /\ msgs' = Kept(msgs \cup {Msg("rel", id, NoID, FALSE, FALSE)}, rec)
+  /\ msgs' = Kept(msgs \cup {Msg("rel", id, FALSE, FALSE)}, rec)
   /\ cleaned' = IF G("CleanUpRepeats") THEN cleaned ELSE cleaned \cup {id}
   /\ UNCHANGED <<rec, batch, cl, clean, writes, fence, high, left>>
 
@@ -417,12 +392,12 @@ Tick ==
       Grown(s) == [s EXCEPT !.age = IF s.phase = "work" THEN Up(@, TTL + Drift) ELSE @,
                             !.doubt = Up(@, DoubtTTL),
                             !.seen = Up(@, StuckAfter + Drift),
-                            !.call.age = IF s.call.k \in {"acq", "hand", "renew", "batch"} THEN Up(@, TTL + Drift) ELSE @]
+                            !.call.age = IF s.call.k \in {"acq", "renew", "batch"} THEN Up(@, TTL + Drift) ELSE @]
       \* The deadline passes.  A late reply is of no use any more.
       Passed(s) == IF s.phase = "work" /\ ~s.paused /\ s.age >= LostBy /\ G("LocalDeadline")
                    THEN [s EXCEPT !.phase = "lost", !.call = NoCall] ELSE s
       lost == {c \in Clients : Passed(Grown(cl[c])).phase # cl[c].phase}
-      slow == \E c \in Clients : cl[c].call.k \in {"acq", "hand"} /\ cl[c].call.age + 1 = LostBy
+      slow == \E c \in Clients : cl[c].call.k = "acq" /\ cl[c].call.age + 1 = LostBy
   IN /\ rec' = [n \in Names |-> [rec[n] EXCEPT !.left = IF @ = Far THEN Far ELSE Max(@ - 1, 0)]]
      /\ cl' = [c \in Clients |-> Passed(Grown(cl[c]))]
      /\ clean' = [id \in ID |-> Up(clean[id], DoubtTTL)]
@@ -496,7 +471,6 @@ Client(c) ==
   \/ Start(c) \/ SendAcquire(c) \/ TakeGrant(c) \/ TakeRefusal(c) \/ AcquireFails(c) \/ StopWaiting(c)
   \/ SendRenewal(c) \/ TakeRenewal(c) \/ RenewalFails(c)
   \/ Finish(c) \/ SendRelease(c) \/ TakeRelease(c) \/ ReleaseFails(c)
-  \/ \E d \in Clients : SendHandOver(c, d)
   \/ SendWrite(c)
 
 Next ==
@@ -517,7 +491,7 @@ TypeOK ==
   /\ \A n \in Names : /\ rec[n].kid \in ID \cup {NoID}
                       /\ rec[n].left \in 0..(TTL + Skew) \cup {Far}
                       /\ rec[n].token \in 0..MaxToken
-  /\ \A c \in Clients : /\ cl[c].phase \in {"idle", "want", "work", "lost", "done", "handing"}
+  /\ \A c \in Clients : /\ cl[c].phase \in {"idle", "want", "work", "lost", "done"}
                         /\ cl[c].phase = "idle" <=> cl[c].id = NoID
                         /\ cl[c].age \in 0..(TTL + Drift) /\ cl[c].doubt \in -1..DoubtTTL
                         /\ cl[c].seen \in -1..(StuckAfter + Drift)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,59 +16,89 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// Other processes have their turn: handoffs go on for a twentieth of a second at most. Then the
-// lock is released although many still wait here.
-func TestHandoffsLeaveOtherProcessesTheirTurn(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		work    time.Duration
-		waiters int
-		most    int // local holds before the other's
-	}{
-		{"short holds", time.Millisecond, 80, 51},
-		{"long holds", 40 * time.Millisecond, 10, 2},
-		{"holds that are longer than the handoff window", 2 * time.Second, 5, 1},
-	} {
-		for range 20 { // the handoff window is random
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				f := locktest.NewFaulty(t, store.Locker(), nil)
-				f.Watcher = true
-				here, there := locktest.NewClient(t, f), locktest.NewClient(t, store.Locker())
-				q := newLine(t)
-				for i := range tc.waiters {
-					q.join(here, fmt.Sprint(i), tc.work)
-					if i == 0 {
-						q.join(there, "other", tc.work)
-					}
-				}
-				q.wg.Wait()
-				if at := slices.Index(q.order, "other"); at > tc.most {
-					t.Errorf(tc.name+": the other process was served after %d holds of this one, want at most %d: %v", at, tc.most, q.order)
-				}
-				if n := f.Count(locktest.OpHandOver); tc.work < 10*time.Millisecond && n == 0 {
-					t.Error(tc.name + ": no handoff")
-				}
-			})
-		}
-	}
+// line starts waiters of one name, one after another. Each works with its hold, and notes its
+// label.
+type line struct {
+	tb    testing.TB
+	may   error // an error that a waiter may get instead of the lock
+	check *locktest.Exclusive
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	order []string
 }
 
-// Without a Watcher there are no handoffs: waiters of other processes would hardly ever find the
-// lock free.
-func TestHandoffNeedsAWatcher(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
-		c := locktest.NewClient(t, f)
-		q := newLine(t)
-		for i := range 3 {
-			q.join(c, fmt.Sprint(i), time.Millisecond)
+func newLine(tb testing.TB) *line { return &line{tb: tb, check: locktest.NewExclusive(tb)} }
+
+// join starts a waiter, and returns when it is in the client's queue.
+func (q *line) join(c *holdfast.Client, label string, work time.Duration) {
+	q.wg.Go(func() {
+		h, err := c.Lock(q.tb.Context(), "n")
+		if err != nil {
+			if q.may == nil || !errors.Is(err, q.may) {
+				q.tb.Errorf("%s: %v", label, err)
+			}
+			return
 		}
-		q.wg.Wait()
-		if a, h := f.Count(locktest.OpAcquire), f.Count(locktest.OpHandOver); a != 3 || h != 0 {
-			t.Errorf("%d acquires, %d handoffs; want 3, none", a, h)
+		q.check.Enter(h.Context(), "n", h.Token())
+		time.Sleep(work)
+		q.mu.Lock()
+		q.order = append(q.order, label)
+		q.mu.Unlock()
+		if err := h.Release(q.tb.Context()); err != nil {
+			q.tb.Errorf("%s: release: %v", label, err)
 		}
 	})
+	synctest.Wait()
+}
+
+// Waiters of one process are served in the order of arrival.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		var events locktest.Events
+		c := locktest.NewClient(t, f, holdfast.WithObserver(events.Observe))
+		q := newLine(t)
+		var want []string
+		for i := range 5 {
+			q.join(c, fmt.Sprint(i), 1)
+			want = append(want, fmt.Sprint(i))
+		}
+		q.wg.Wait()
+		synctest.Wait()
+		if !slices.Equal(q.order, want) {
+			t.Errorf("served in order %v", q.order)
+		}
+		for i, got := range events.Types() { // the end of a hold is reported before the beginning of the next
+			if want := []holdfast.EventType{holdfast.EventAcquired, holdfast.EventReleased}[i%2]; got != want {
+				t.Fatalf("events %v", events.Types())
+			}
+		}
+	})
+}
+
+// Other processes have their turn, although many still wait here.
+func TestOtherProcessesHaveTheirTurn(t *testing.T) {
+	for _, work := range []time.Duration{time.Millisecond, 40 * time.Millisecond, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			f := locktest.NewFaulty(t, store.Locker(), nil)
+			f.Watcher = true
+			here, there := locktest.NewClient(t, f), locktest.NewClient(t, store.Locker())
+			q := newLine(t)
+			for i := range 10 {
+				q.join(here, fmt.Sprint(i), work)
+				if i == 0 {
+					q.join(there, "other", work)
+				}
+			}
+			q.wg.Wait()
+			if at := slices.Index(q.order, "other"); at > 1 {
+				t.Errorf("holds of %v: the other process was served after %d holds of this one: %v", work, at, q.order)
+			}
+		})
+	}
 }
 
 // lateWatcher is a Locker whose Watcher reports a release after a delay.
@@ -90,7 +119,7 @@ func (l lateWatcher) Wake(name string, waiter driver.WaiterID, wake func(driver.
 
 // A process that is ten times as far from the backend has its turn too, while fifty callers of a
 // near process take the lock again and again.
-func TestHandoffsLeaveADistantProcessItsTurn(t *testing.T) {
+func TestADistantProcessHasItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		at := func(d time.Duration) lateWatcher {
@@ -125,38 +154,6 @@ func TestHandoffsLeaveADistantProcessItsTurn(t *testing.T) {
 	})
 }
 
-// A waiter with a shorter TTL is not handed the lock: other processes have seen the longer TTL,
-// and would notice the crash of the new holder too late.
-func TestNoHandoffToAShorterTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		var cut atomic.Bool
-		f := locktest.NewFaulty(t, store.Locker(), locktest.While(&cut, locktest.Fault{Refuse: locktest.ErrInjected}))
-		f.Watcher = true
-		here, there := locktest.NewClient(t, f), locktest.NewClient(t, store.Locker())
-		q := newLine(t)
-		h := locktest.MustLock(t, here, "n", holdfast.WithTTL(10*time.Minute))
-		var next *holdfast.Hold
-		q.wg.Go(func() { next = locktest.MustLock(t, here, "n", holdfast.WithTTL(2*time.Second)) })
-		synctest.Wait()
-		q.join(there, "other", 0)
-		locktest.Release(t, h)
-		synctest.Wait()
-		if next != nil {
-			cut.Store(true)
-			q.check.Enter(next.Context(), "n", next.Token())
-		}
-		start := time.Now()
-		q.wg.Wait()
-		if waited := time.Since(start); waited > 4*time.Second {
-			t.Errorf("a holder with a TTL of 2 s was succeeded after %v", waited)
-		}
-		if n := f.Count(locktest.OpHandOver); n != 0 {
-			t.Errorf("%d handoffs", n)
-		}
-	})
-}
-
 // A waiter that leaves or is shut down while it yields to other processes returns at once, and
 // sends no request.
 func TestWaiterLeavesWhileItYields(t *testing.T) {
@@ -172,7 +169,7 @@ func TestWaiterLeavesWhileItYields(t *testing.T) {
 				f.Watcher = true
 				c := locktest.NewClient(t, f)
 				h := locktest.MustLock(t, c, "n")
-				time.Sleep(2 * time.Second) // longer than the handoff window
+				time.Sleep(2 * time.Second)
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				done := make(chan time.Time)
