@@ -77,7 +77,8 @@ func TestEveryStageRuns(t *testing.T) {
 		t.Errorf("the run ended with %v after these stages:\n%s%s", err, list, output)
 	}
 	_, end, _ := strings.Cut(string(output), "--- failed:")
-	for _, want := range []string{"without servers, with the race detector: example.test/red \n", "what is never repeated: example.test/promise \n"} {
+	for _, want := range []string{"without servers, with the race detector: example.test/red \n",
+		"what is never repeated: example.test/promise \n"} {
 		if !strings.Contains(end, want) {
 			t.Errorf("the end does not say %q:\n%s", want, output)
 		}

@@ -61,8 +61,8 @@ type lockCmd struct {
 // Help is shown above the flags.
 func (*lockCmd) Help() string {
 	return `Takes the lock, writes its token and its name on one line, and holds it until standard input ends or a signal comes. Then it
-releases the lock; after SIGTERM the exit code is 0. A loss ends it at once with 76; what the lock protects must stop then. "holdfast run" does that by itself, so prefer it
-where one command does the work.
+releases the lock; after SIGTERM the exit code is 0. A loss ends it at once with 76; what the lock protects must stop then.
+"holdfast run" does that by itself, so prefer it where one command does the work.
 
 Example: hold a lock while a shell script runs several steps
 

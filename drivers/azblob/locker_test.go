@@ -67,7 +67,8 @@ func TestContainerThatIsMadeIsLogged(t *testing.T) {
 	for _, name := range []string{"first", "second"} {
 		acquire(t, store.locker(WithLogger(logger)), request(name))
 	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "it was made") || !strings.Contains(text, "container="+store.name) {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "it was made") ||
+		!strings.Contains(text, "container="+store.name) {
 		t.Errorf("logged %q", text)
 	}
 }

@@ -64,7 +64,9 @@ func TestServerDecidesAsLockstate(t *testing.T) {
 		return
 	}
 	for _, what := range []string{
-		"acquire* granted", "acquire* refused", "acquire* reserved", "acquire* repeated", "acquire replacing* granted", "acquire replacing* refused", "poll* granted", "poll* refused", "renew true", "renew false",
+		"acquire* granted", "acquire* refused", "acquire* reserved", "acquire* repeated", "acquire replacing* granted",
+		"acquire replacing* refused",
+		"poll* granted", "poll* refused", "renew true", "renew false",
 		"release true", "release false", "queue emptied", "*break true", "*free true", "leave", "write <nil>",
 		"write holdfast: data changed meanwhile", "write holdfast: lease lost", "read* granted", "read* joined", "read* refused",
 		"read* reserved", "read* repeated", "read replacing* granted", "* after readers granted", "* after readers refused",

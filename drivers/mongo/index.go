@@ -63,7 +63,8 @@ func (l *Locker) tryEnsureIndex(ctx context.Context) error {
 	}
 	// Another database or collection is another set of locks, so none is made without a word. Without the right to make the index, the
 	// first lock makes the collection.
-	l.config.logger.InfoContext(ctx, "holdfast: there was no collection for locks, it is made", "backend", backend, "collection", l.namespace())
+	l.config.logger.InfoContext(ctx, "holdfast: there was no collection for locks, it is made",
+		"backend", backend, "collection", l.namespace())
 	return nil
 }
 

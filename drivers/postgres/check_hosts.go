@@ -137,8 +137,9 @@ func (c *checkup) hosts(ctx context.Context) bool {
 	text := strings.Join(slices.Compact(all), ", ")
 	switch {
 	case len(systems) > 1:
-		c.Wrong(subjectHosts, "Name servers of one cluster in the URL.", "", "a program takes its locks from whichever says that it is a primary, "+
-			"and these do not belong together: %s", text)
+		c.Wrong(subjectHosts, "Name servers of one cluster in the URL.", "",
+			"a program takes its locks from whichever says that it is a primary, "+
+				"and these do not belong together: %s", text)
 	case len(primaries) > 1:
 		c.Wrong(subjectHosts, "Stop the one with the lower timeline at once, and make it a standby (pg_rewind). Let the fail-over stop an old "+
 			"primary before it promotes a standby.", "", "several servers take writes, and each grants the same locks: %s", text)

@@ -167,7 +167,8 @@ func TestOldPrimaryIsRefused(t *testing.T) {
 	lead(nil)
 	own.pool.Reset()
 	_, err = own.TryAcquire(bounded(t), longRequest("newest", "a"))
-	if err == nil || errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "old primary: its timeline is 1, and this program has used 2") {
+	if err == nil || errors.Is(err, driver.ErrDenied) ||
+		!strings.Contains(err.Error(), "old primary: its timeline is 1, and this program has used 2") {
 		t.Errorf("of the old primary alone: %v", err)
 	}
 }

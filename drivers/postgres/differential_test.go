@@ -59,7 +59,8 @@ func TestServerDecidesAsLockstate(t *testing.T) {
 	}
 	t.Log(done)
 	for _, what := range []string{
-		"acquire granted", "acquire refused", "acquire reserved", "acquire repeated", "replace granted", "replace refused", "poll granted", "poll refused", "poll reserved", "renew true", "renew false",
+		"acquire granted", "acquire refused", "acquire reserved", "acquire repeated", "replace granted", "replace refused",
+		"poll granted", "poll refused", "poll reserved", "renew true", "renew false",
 		"release true", "release false", "break true", "free true", "leave true", "write <nil>",
 		"write holdfast: data changed meanwhile", "write holdfast: lease lost",
 	} {

@@ -172,7 +172,8 @@ func judge(err error) (problem, other error) {
 		return nil, nil
 	case errors.Is(err, errNotStored):
 		return errors.New("what is written is changed or discarded"), nil
-	case code == "" || hasCode(err, codeDuplicateStatement) || slices.Contains([]string{"08", "25", "26", "40", "53", "55", "57", "XX"}, code[:2]):
+	case code == "" || hasCode(err, codeDuplicateStatement) ||
+		slices.Contains([]string{"08", "25", "26", "40", "53", "55", "57", "XX"}, code[:2]):
 		return nil, err
 	}
 	return errors.New(textOf(err)), nil

@@ -117,8 +117,8 @@ func TestReaperLeavesTheCommandItsStatus(t *testing.T) {
 func TestProcessesThatKeepTheLockAreNamed(t *testing.T) {
 	c := guardedCommand(t)
 	var out bytes.Buffer
-	s := &supervisor{hold: newTestLease(time.Hour, time.Minute), child: c, log: messages.NewLog(writerFunc(func(line []byte) { out.Write(line) }), false, false),
-		commandEnded: true}
+	log := messages.NewLog(writerFunc(func(line []byte) { out.Write(line) }), false, false)
+	s := &supervisor{hold: newTestLease(time.Hour, time.Minute), child: c, log: log, commandEnded: true}
 	for _, after := range []string{"", " after SIGKILL"} {
 		s.logIfDue()
 		s.logIfDue() // not again at once

@@ -62,7 +62,8 @@ func TestCommandInRelativeFolder(t *testing.T) {
 	if err := os.MkdirAll("node_modules/.bin", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{"node_modules/.bin/tool": "#!/bin/sh\nexit 7\n", "here": "#!/bin/sh\nexit 7\n", "bad": "echo\n"} {
+	const script = "#!/bin/sh\nexit 7\n"
+	for path, text := range map[string]string{"node_modules/.bin/tool": script, "here": script, "bad": "echo\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o700); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}

@@ -52,7 +52,8 @@ func TestShellWord(t *testing.T) {
 }
 
 func TestNameAndFlags(t *testing.T) {
-	for _, c := range [][3]string{{"job", "--now", "job --now"}, {"job", "", "job"}, {"-dash", "--now", "--now -- -dash"}, {"-dash", "", "-- -dash"}} {
+	for _, c := range [][3]string{{"job", "--now", "job --now"}, {"job", "", "job"}, {"-dash", "--now", "--now -- -dash"},
+		{"-dash", "", "-- -dash"}} {
 		if got := NameAndFlags(c[0], c[1]); got != c[2] {
 			t.Errorf("%q, %q: got %s, want %s", c[0], c[1], got, c[2])
 		}
