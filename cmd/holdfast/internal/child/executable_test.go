@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // A command that the system cannot start is refused before the lock is acquired, with the cause: "no such file or directory" is
@@ -80,7 +81,7 @@ func TestCommandInRelativeFolder(t *testing.T) {
 			t.Fatal(path, err, unguarded)
 		}
 		code, ended := 0, false
-		eventually(t, "the command ends", func() bool { code, ended = c.poll(); return ended })
+		locktest.Eventually(t, "the command ends", func() bool { code, ended = c.poll(); return ended })
 		if c.Close(); code != 7 {
 			t.Errorf("%s: exit code %d", path, code)
 		}
