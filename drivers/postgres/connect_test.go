@@ -65,7 +65,7 @@ func TestHooksThatNeedTheContextOfARequest(t *testing.T) {
 	at := postgrestest.URL(t)
 	request1 := context.WithValue(bounded(t), tenant{}, "one")
 	l, err := openWith(request1, t, at, func(c *pgxpool.Config) {
-		c.BeforeAcquire = func(ctx context.Context, _ *pgx.Conn) bool { return needsTenant(ctx) == nil }
+		c.BeforeAcquire = func(ctx context.Context, _ *pgx.Conn) bool { return needsTenant(ctx) == nil } //nolint:staticcheck // old
 		c.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) { return true, needsTenant(ctx) }
 		c.AfterRelease = func(*pgx.Conn) bool { return false }
 	})

@@ -141,7 +141,7 @@ func (l *Locker) checkTable(ctx context.Context, c *pgx.Conn, oid uint32) error 
 			"can be granted to another", "backend", backend, "table", l.config.table.quoted())
 	}
 	l.survives = l.survives && !s.unlogged
-	return s.meddlers.refusal(ctx, l, c)
+	return s.refusal(ctx, l, c)
 }
 
 // tableState describes a table.

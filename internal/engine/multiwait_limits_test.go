@@ -193,8 +193,9 @@ func TestBusyQueueLockOfSeveralNamesIsWaitedFor(t *testing.T) {
 		_ = b.Release(t.Context())
 		for i := range 100 {
 			time.Sleep(30 * time.Second)
-			next, r := request(i+1), driver.Record{}
-			if r, err = others.Inspect(t.Context(), next.Name); err != nil {
+			next := request(i + 1)
+			r, err := others.Inspect(t.Context(), next.Name)
+			if err != nil {
 				t.Fatal(err)
 			}
 			next.Replace = r.Revision
