@@ -248,7 +248,8 @@ func TestHookOfALateRelease(t *testing.T) {
 				t.Errorf("%d holds while the release waits for its answer", n)
 			}
 			calls.Wait()
-			time.Sleep(200 * time.Millisecond) // the next waiter yields first
+			time.Sleep(100 * time.Millisecond) // the next waiter yields first
+			synctest.Wait()
 			if n := hook.Open(telemetry.Hold); n != open {
 				t.Errorf("%d holds after the release, want %d", n, open)
 			}

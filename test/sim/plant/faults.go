@@ -108,7 +108,7 @@ var faults = []fault{
 	},
 	{
 		"a waiter that gives up takes its turn with it", "–", queue,
-		"	qs.advance(w.name, q)\n	if w.offer != nil {", "	if w.offer != nil {",
+		"q.waiters, i, i+1)\n	}\n	qs.advance(w.name, q)\n", "q.waiters, i, i+1)\n	}\n",
 	},
 	{
 		"the end of a hold does not begin the next waiter's turn", "–", queue,
