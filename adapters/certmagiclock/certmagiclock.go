@@ -9,9 +9,6 @@
 //	locker, err := certmagiclock.NewLocker(client)
 //	certmagic.Default.Storage, err = certmagiclock.NewStorage(&certmagic.FileStorage{Path: "/shared"}, locker)
 //
-// The packages certmagicmongo and certmagicazblob store the certificates beside the locks, in
-// MongoDB and in Azure Blob Storage. Then a cluster needs nothing else.
-//
 // # What the lock guarantees
 //
 // The lock is renewed in the background for as long as certmagic holds it. It is released by
@@ -88,16 +85,6 @@ func (l *Locker) RenewLockLease(_ context.Context, name string, _ time.Duration)
 		return driver.Errorf("holdfast: renew %q: %w", name, hold.Err())
 	}
 	return nil
-}
-
-// KeyInfo is certmagic.KeyInfo, or another type with the same fields.
-type KeyInfo interface {
-	~struct {
-		Key        string
-		Modified   time.Time
-		Size       int64
-		IsTerminal bool
-	}
 }
 
 // Files is what a [Storage] needs of another Storage; Info is certmagic.KeyInfo.

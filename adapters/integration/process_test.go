@@ -28,14 +28,13 @@ const processTTL = 3 * time.Second
 // programs are what child processes can do. Each runs until the process is killed, or returns
 // when its work is done.
 var programs = map[string]func(client *holdfast.Client, journal journal) error{
-	"gocron-locker":     gocronLockerProgram,
-	"gocron-elector":    gocronElectorProgram,
-	"cron":              cronProgram,
-	"certmagic":         certmagicProgram,
-	"certmagic-storage": certmagicStorageProgram,
-	"migrate":           migrateProgram,
-	"goose":             gooseProgram,
-	"redsync":           redsyncProgram,
+	"gocron-locker":  gocronLockerProgram,
+	"gocron-elector": gocronElectorProgram,
+	"cron":           cronProgram,
+	"certmagic":      certmagicProgram,
+	"migrate":        migrateProgram,
+	"goose":          gooseProgram,
+	"redsync":        redsyncProgram,
 }
 
 const programVariable, folderVariable = "HOLDFAST_ADAPTER_PROGRAM", "HOLDFAST_ADAPTER_FOLDER"
@@ -159,15 +158,9 @@ func (j journal) await(t *testing.T, n int) []entry {
 
 // takesOver starts two child processes, kills the one whose work has begun, and checks that the
 // other begins only after the lease of the first, and under a higher token if there are tokens.
-// prepare is called with the folder of the processes before they start.
-func takesOver(t *testing.T, program string, prepare ...func(folder string) error) (folder string) {
+func takesOver(t *testing.T, program string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	for _, p := range prepare {
-		if err := p(folder); err != nil {
-			t.Fatal(err)
-		}
-	}
 	journal, processes := startTwo(t, program, folder)
 	first := journal.await(t, 1)[0]
 	time.Sleep(processTTL) // the lease is renewed: the other process waits longer than a TTL

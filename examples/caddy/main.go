@@ -1,5 +1,5 @@
-// Caddy is a Caddy whose instances share certificates, keys and locks in MongoDB, and nothing
-// else: no volume. Its storage module is in storage.go; README.md shows how to run it.
+// Caddy is a Caddy whose instances share certificates and keys in a folder, and locks in MongoDB.
+// Its storage module is in storage.go; README.md shows how to run it.
 package main
 
 import (

@@ -18,19 +18,20 @@ import (
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
 
-// Instances have the same certificate, although each has its own home folder. It is there after
+// Instances with one shared folder have the same certificate, and each has a home folder of its own. It is there after
 // the one that obtained it was killed, also for an instance that starts later.
 func TestInstancesShareTheCertificate(t *testing.T) {
 	program := processes.Build(t)
 	database := mongotest.Collection(t).Database()
-	t.Setenv("STORAGE", storageURL(t, mongotest.URI(t), database.Name()))
+	t.Setenv("LOCKS", storageURL(t, mongotest.URI(t), database.Name()))
+	t.Setenv("FOLDER", t.TempDir())
 	start := func(name string) (process *processes.Process, port string) {
 		port = freePort(t)
 		home := filepath.Join(t.TempDir(), name)
 		process = processes.Start(t, "env", "HOME="+home, "XDG_DATA_HOME="+home, "XDG_CONFIG_HOME="+home,
 			"INSTANCE="+name, "HTTP_PORT="+freePort(t), "HTTPS_PORT="+port, program, "run")
 		if _, err := os.Stat(filepath.Join(home, "caddy", "certificates")); err == nil {
-			t.Error("certificates are in a folder")
+			t.Error("certificates are in the home folder")
 		}
 		return process, port
 	}

@@ -10,19 +10,22 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/adapters/certmagicmongo"
+	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
+	_ "github.com/holdfast-go/holdfast/drivers/mongo" // for mongodb: URLs
 )
 
 func init() { caddy.RegisterModule(Storage{}) }
 
-// Storage is the Caddy module caddy.storage.holdfast: the storage of a cluster in MongoDB. In a
-// Caddyfile:
+// Storage is the Caddy module caddy.storage.holdfast: the storage of a cluster in a folder that all
+// instances share, with locks of Holdfast. In a Caddyfile:
 //
 //	{
-//		storage holdfast "mongodb://db1,db2,db3/caddy?replicaSet=rs0"
+//		storage holdfast /shared "mongodb://db1,db2,db3/caddy?replicaSet=rs0"
 //	}
 type Storage struct {
-	// URL is that of Holdfast's MongoDB driver.
+	// Folder is shared by all instances.
+	Folder string `json:"folder"`
+	// URL is that of Holdfast's MongoDB driver, for the locks.
 	URL string `json:"url"`
 
 	client  *holdfast.Client
@@ -37,7 +40,7 @@ func (Storage) CaddyModule() caddy.ModuleInfo {
 // UnmarshalCaddyfile reads the line of a Caddyfile.
 func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
-	if !d.AllArgs(&s.URL) {
+	if !d.AllArgs(&s.Folder, &s.URL) {
 		return d.ArgErr()
 	}
 	return nil
@@ -49,12 +52,19 @@ func (s *Storage) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	storage, client, err := certmagicmongo.Open[certmagic.KeyInfo](ctx, url)
+	folder, err := caddy.NewReplacer().ReplaceOrErr(s.Folder, true, true)
 	if err != nil {
 		return err
 	}
-	s.storage, s.client = storage, client
-	return nil
+	if s.client, err = holdfast.Open(ctx, url); err != nil {
+		return err
+	}
+	locker, err := certmagiclock.NewLocker(s.client)
+	if err != nil {
+		return err
+	}
+	s.storage, err = certmagiclock.NewStorage(&certmagic.FileStorage{Path: folder}, locker)
+	return err
 }
 
 // CertMagicStorage gives Caddy the storage.

@@ -170,7 +170,6 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/adapters/certmagicmongo"
 	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
 	"github.com/holdfast-go/holdfast/adapters/cronlock"
 	"github.com/holdfast-go/holdfast/adapters/gocronlock"
