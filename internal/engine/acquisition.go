@@ -227,6 +227,9 @@ func (a *Acquisition) noteOutcome(ctx context.Context, slot int, err error) wait
 	case err == nil:
 	case ctx.Err() != nil && !refusesRequest(err, name): // it may be the cause of the caller's own context
 		answer.Outcome = waiter.Unknown
+		if errors.Is(before, driver.ErrHeld) {
+			a.last = before // the end of the caller's context does not say why the lock was not granted
+		}
 	case errors.Is(err, driver.ErrHeld):
 		a.noteHeld(err)
 		answer.Outcome = waiter.Refused

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,4 +62,25 @@ func TestInspectNamesTheLock(t *testing.T) {
 	if r, err := c.Inspect(t.Context(), "job"); err != nil || r.Name != "job" {
 		t.Errorf("Inspect: %+v, %v", r, err)
 	}
+}
+
+// The caller's context ends while a request is under way. The error says why the lock was not granted before.
+func TestWaitThatEndsDuringARequestNamesTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ driver.Lease) (fault locktest.Fault) {
+			if fault.Hang = op == locktest.OpAcquire && n == 2; fault.Hang {
+				time.AfterFunc(time.Second, cancel)
+			}
+			return fault
+		})
+		f.NoBatchReads = true
+		_, err := locktest.NewClient(t, f).Lock(ctx, "job")
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, driver.ErrHeld) || !strings.Contains(err.Error(), "held by") {
+			t.Errorf("Lock: %v", err)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -29,6 +30,9 @@ func (a *Acquisition) waitUntilGranted(ctx context.Context, w *localWaiter) (g G
 		if a.waitForNext(ctx, changed, w); ctx.Err() != nil {
 			return Grant{}, false, a.lastErr()
 		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = cmp.Or(a.lastErr(), err)
 	}
 	return g, err == nil, err
 }
