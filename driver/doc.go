@@ -17,7 +17,7 @@
 //     backend. Return [ErrHeld] (as a [HeldError]), [ErrLost],
 //     [ErrConflict], [ErrInvalid] or [ErrClosed] only if the outcome is certain, and
 //     [ErrDenied] or [ErrDamaged] only if the request certainly changed nothing and a person
-//     must act.
+//     must act. Set OpError.NotSent only if the request certainly never left the process.
 //  5. Call [Register] in an init function with a [Description], so that holdfast.Open finds
 //     the driver by the scheme of a URL, and messages hide its secrets. [CheckParams] refuses
 //     URL parameters that the driver does not know, and [ValidatePlace], [ValidateFolder] and [ValidateURLEnds] typos

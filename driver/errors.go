@@ -138,6 +138,8 @@ type OpError struct {
 	Backend string // "mongodb", "file", …
 	Name    string // the lock's name; may be empty
 	Err     error
+	// NotSent says that the request certainly never left the process; see [NotSent].
+	NotSent bool
 }
 
 // Error returns a text such as: holdfast: renew "billing" on mongodb: ….
@@ -153,6 +155,18 @@ func (e *OpError) Error() string {
 
 // Unwrap returns the cause, for errors.Is and errors.As.
 func (e *OpError) Unwrap() error { return e.Err }
+
+// NotSent reports whether the request of the call that returned err certainly never left the process: the backend
+// has done nothing of it, and will not. No connection could be made, no server was known that takes the request, or the
+// context ended before the request was written. That does not last, and says nothing of earlier requests, so the outcome
+// does not count as known: the caller sends the request again. But nothing has to be cleaned up.
+//
+// Only the outermost *[OpError] counts. The error of another call that is wrapped in it, such as the cause of a context's end,
+// says nothing of this call.
+func NotSent(err error) bool {
+	var op *OpError
+	return errors.As(err, &op) && op.NotSent && !OutcomeKnown(err)
+}
 
 // OutcomeKnown reports whether it is certain, after a call that returned err, what the
 // backend did.

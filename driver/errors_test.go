@@ -70,3 +70,28 @@ func TestErrorMeanings(t *testing.T) {
 		t.Error("the outcome of a success is unknown")
 	}
 }
+
+// That a request was not sent is what the outermost OpError says. The error of another call may be wrapped in it, and a known
+// outcome is what it is.
+func TestNotSent(t *testing.T) {
+	unsent := &driver.OpError{Op: "acquire", Backend: "mongodb", Name: "n", Err: errors.New("refused"), NotSent: true}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errors.New("refused"), false},
+		{unsent, true},
+		{fmt.Errorf("more: %w", unsent), true},
+		{&driver.OpError{Op: "acquire", Backend: "mongodb", Name: "m", Err: fmt.Errorf("%w (%w)", context.Canceled, unsent)}, false},
+		{&driver.OpError{Op: "acquire", Name: "n", Err: driver.ErrClosed, NotSent: true}, false},
+		{&driver.OpError{Op: "acquire", Name: "n", Err: driver.Denied(errors.New("no credential")), NotSent: true}, false},
+	} {
+		if got := driver.NotSent(c.err); got != c.want {
+			t.Errorf("%v: not sent: %v", c.err, got)
+		}
+		if c.want && driver.OutcomeKnown(c.err) {
+			t.Errorf("%v: the outcome is known, so it would not be sent again", c.err)
+		}
+	}
+}

@@ -28,6 +28,11 @@ import (
 // may have done what was asked, or may still do it. For this reason no error wraps the cause of a
 // context's end ([context.Cause]), which may be the loss of another lock.
 //
+// A driver that knows that a request never left the process says so by [OpError].NotSent. It concludes that from what it
+// has not done, such as to get a connection, or from a list of errors that mean nothing else. A driver that is wrong here
+// leaves a lock held, since nobody releases it. So it leaves the outcome unknown where it is not certain: also if an earlier attempt
+// of the same call, one of the client library's included, may have been sent.
+//
 // Errors name the operation, the lock and the backend (see [OpError]), and never a
 // credential or a lease ID.
 type Locker interface {

@@ -14,8 +14,9 @@ import (
 var contextClauses = []clause{
 	{
 		name: "context/ended before",
-		says: "Each method returns soon after its context ends. A context's error means that the outcome is unknown.",
-		run:  endedContext,
+		says: "Each method returns soon after its context ends. A context's error means that the outcome is unknown, unless the driver says " +
+			"that nothing was sent.",
+		run: endedContext,
 	},
 	{
 		name: "context/cause",

@@ -271,7 +271,7 @@ var racing = []string{
 func TestFaults(t *testing.T) {
 	faults := slices.Concat(grantFaults(), leaseFaults(), recordFaults(), inputFaults(), answerFaults(), capabilityFaults(), breakerFaults(),
 		checkerFaults(), declarationFaults(), queueFaults(), historyFaults(),
-		releaseBatchFaults(), stateFaults(), sharedFaults(), lastingFaults())
+		releaseBatchFaults(), stateFaults(), sharedFaults(), lastingFaults(), notSentFaults())
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

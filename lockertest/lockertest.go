@@ -202,7 +202,7 @@ func clauses() []clause {
 		contextClauses, closeClauses, raceClauses,
 		watcherClauses, queueClauses, batchClauses, releaseBatchClauses,
 		inspectBatchClauses, listerClauses, breakerClauses, checkerClauses, dataStoreClauses, historyClauses, failOverClauses,
-		sharedClauses, sharedQueueClauses, lastingClauses,
+		sharedClauses, sharedQueueClauses, lastingClauses, notSentClauses,
 	} {
 		all = append(all, group...)
 	}

@@ -130,6 +130,11 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 		return driver.Lease{}, driver.WithIDReleased(opError("acquire", req.Name, &driver.HeldError{Record: record, Reserved: held.Reserved}))
 	}
 	lease, err := l.new.TryAcquire(ctx, req)
+	if op := (*driver.OpError)(nil); driver.NotSent(err) && errors.As(err, &op) {
+		half := *op // Promise 5: the old lock is taken
+		half.NotSent = false
+		err = &half
+	}
 	if err == nil || !driver.OutcomeKnown(err) {
 		return lease, err // Release frees both
 	}

@@ -426,3 +426,27 @@ type short struct{ migrating.Old }
 func (short) Info() driver.Info {
 	return driver.Info{Limits: driver.Limits{MinTTL: 1, MaxTTL: 2 * time.Nanosecond, TTLStep: 1}}
 }
+
+// A request for the new lock that was not sent leaves the old one taken: the outcome is unknown, and the lease ID frees it.
+func TestNewLockThatWasNotSent(t *testing.T) {
+	old, store := memory.NewStore(), memory.NewStore()
+	unsent := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+		if call.Method == driver.MethodTryAcquire {
+			return driver.Answer{Err: &driver.OpError{Op: "acquire", Backend: "memory", Name: call.Request.Name,
+				Err: errors.New("connection refused"), NotSent: true}}
+		}
+		return next(ctx, call)
+	})
+	l := newLocker(t, unsent, migrating.FromLocker(old.Locker()))
+	req := driver.Request{Name: "job", ID: driver.NewLeaseID("id"), Owner: "o", TTL: time.Minute}
+	_, err := l.TryAcquire(t.Context(), req)
+	if driver.NotSent(err) || driver.OutcomeKnown(err) || err.Error() != `holdfast: acquire "job" on memory: connection refused` {
+		t.Errorf("%v: not sent: %v, although the old lock is taken", err, driver.NotSent(err))
+	}
+	if !locktest.IsHeld(t, old, "job") {
+		t.Error("the old lock is free")
+	}
+	if err := l.Release(t.Context(), driver.Lease{Name: "job", ID: req.ID}); err != nil || locktest.IsHeld(t, old, "job") {
+		t.Errorf("the release by ID leaves the old lock held: %v", err)
+	}
+}

@@ -41,7 +41,7 @@ func (c *Calls) Run(ctx context.Context, limit time.Duration, invalid error, cal
 		return invalid
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return Unsent(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -172,17 +172,14 @@ func (l *Locker) Close(context.Context) error {
 // do checks what all operations check, runs one operation on the locked store, and wraps
 // its error. invalid is the result of checking the arguments.
 func (l *Locker) do(ctx context.Context, op, name string, invalid error, fn func(s *Store) error) error {
-	err := l.checkCall(ctx, invalid)
+	err := driverutil.Unsent(l.checkCall(ctx, invalid))
 	if err == nil {
 		// Promise 1: one operation at a time reads and changes the records.
 		l.store.mu.Lock()
 		defer l.store.unlock()
 		err = fn(l.store)
 	}
-	if err == nil {
-		return nil
-	}
-	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
+	return driverutil.OpError(op, backend, name, err)
 }
 
 // checkCall returns the error of a call that must not reach the store.

@@ -225,7 +225,7 @@ func (a *Acquisition) noteOutcome(ctx context.Context, slot int, err error) wait
 	a.last = err
 	switch {
 	case err == nil:
-	case ctx.Err() != nil && !refusesRequest(err, name): // it may be the cause of the caller's own context
+	case ctx.Err() != nil && !refusesRequest(err, name) && !notSent(err, name): // it may be the cause of the caller's own context
 		answer.Outcome = waiter.Unknown
 		if errors.Is(before, driver.ErrHeld) {
 			a.last = before // the end of the caller's context does not say why the lock was not granted
@@ -243,6 +243,8 @@ func (a *Acquisition) noteOutcome(ctx context.Context, slot int, err error) wait
 		if answer.OnlySlot && len(a.slots) > 1 && errors.Is(before, driver.ErrHeld) {
 			a.last = before // a damaged record is not why the caller waits
 		}
+	case notSent(err, name):
+		answer.Outcome, report = waiter.Failed, ctx.Err() == nil
 	default:
 		answer.Outcome, report = waiter.Unknown, true
 		if errors.Is(err, driver.ErrLost) {
@@ -281,6 +283,13 @@ func refusesRequest(err error, name string) bool {
 		return false
 	}
 	return errors.As(err, &op) && op.Name == name && (errors.Is(err, driver.ErrHeld) || driver.Lasting(err))
+}
+
+// notSent reports whether the request for this name certainly never left the process. An error of another name belongs to
+// another call, and may be the cause of the end of the caller's context.
+func notSent(err error, name string) bool {
+	var op *driver.OpError
+	return driver.NotSent(err) && errors.As(err, &op) && op.Name == name
 }
 
 // goesOn reports whether a lasting error ([driver.Lasting]) is reported and retried, instead of

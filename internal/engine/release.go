@@ -149,7 +149,7 @@ func (h *Hold) noteRelease(n int, err error) (retryIn time.Duration, _ error) {
 	if driver.OutcomeKnown(err) && !driver.Lasting(err) { // a person may repair it in time
 		return 0, err
 	}
-	if !driver.OutcomeKnown(err) {
+	if !driver.OutcomeKnown(err) && !driver.NotSent(err) {
 		h.release.Load().doubt = err
 	}
 	retryIn = e.Timing.Backoff(n)
@@ -160,13 +160,13 @@ func (h *Hold) noteRelease(n int, err error) (retryIn time.Duration, _ error) {
 }
 
 // leftToExpire returns the error of a release whose last request failed with err. A refusal is certain only
-// of its own request: an earlier one may have been applied.
+// of its own request, and so is that it was not sent: an earlier one may have been applied.
 func (h *Hold) leftToExpire(err error) error {
 	doubt := h.release.Load().doubt
 	if doubt == nil {
 		return driver.Errorf("holdfast: release %q: the lock may stay held until its lease expires: %w", h.Name(), err)
 	}
-	if driver.OutcomeKnown(err) {
+	if driver.OutcomeKnown(err) || driver.NotSent(err) {
 		err = driver.Errorf("%w; then %v", doubt, err)
 	}
 	return driver.Errorf("holdfast: release %q: outcome unknown, the lock may stay held until its lease expires: %w", h.Name(), err)

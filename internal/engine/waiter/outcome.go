@@ -14,7 +14,7 @@ type Outcome uint8
 const (
 	Granted Outcome = iota
 	Refused         // another holds the lock, or it is reserved for other waiters
-	Failed          // certainly not granted, for a reason that lasts
+	Failed          // certainly not granted: it was refused, for a reason that lasts, or not sent
 	Unknown         // it may have been granted, or may still be
 	TooLate         // it was granted, and the lease may have been lost since
 )
