@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
@@ -104,7 +105,13 @@ var errUnsureReaders = errors.New("the lock has readers, and the clocks of the s
 //
 // Promise 5: so the record itself says whether a write whose reply was lost was done. decide recognizes its own
 // work: the holder, the position, the revision of the data.
-func (l *Locker) change(ctx context.Context, name string, first *state, decide func(*state) (write bool, err error)) error {
+func (l *Locker) change(ctx context.Context, name string, first *state, decide func(*state) (write bool, err error)) (err error) {
+	wrote := false // the store was called to write: only then can anything have changed
+	defer func() {
+		if !wrote {
+			err = driverutil.Unsent(err)
+		}
+	}()
 	var doubt error     // why the last write was not done, or why that is unknown
 	var doubtful string // the version on which that write depends
 	writes, inDoubt := 0, false
@@ -156,6 +163,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 			continue
 		}
 		asked := l.elapsed()
+		wrote = true
 		err = l.save(ctx, s)
 		present = l.refusing(s, err, asked)
 		switch {

@@ -89,11 +89,7 @@ func (l *Locker) elapsed() time.Duration { return l.now().Sub(l.began) }
 // call checks what all methods check, runs work with a time limit, and wraps its error. invalid is the result
 // of checking the arguments.
 func (l *Locker) call(ctx context.Context, op, name string, invalid error, work func(context.Context) error) error {
-	err := l.calls.Run(ctx, 3*l.config.CallLimit, invalid, work)
-	if err == nil {
-		return nil
-	}
-	return &driver.OpError{Op: op, Backend: l.config.Info.Backend, Name: name, Err: err}
+	return driverutil.OpError(op, l.config.Info.Backend, name, l.calls.Run(ctx, 3*l.config.CallLimit, invalid, work))
 }
 
 // Close waits for the calls under way. Then it frees the store; see [Config.Close].

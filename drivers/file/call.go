@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // resultWait is how long a caller whose context has ended waits for its call to return an
@@ -30,7 +31,7 @@ func opError(ctx context.Context, op, name string, err error) error {
 	if isDenied(err) && !errors.As(err, &unsaved) && !driver.OutcomeKnown(err) && ctx.Err() == nil {
 		err = driver.Denied(withAdvice(err))
 	}
-	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
+	return driverutil.OpError(op, backend, name, err)
 }
 
 func (l *Locker) runDetached(ctx context.Context, invalid error, work func(context.Context) error) error {
@@ -43,7 +44,7 @@ func (l *Locker) runDetached(ctx context.Context, invalid error, work func(conte
 	}
 	if err := ctx.Err(); err != nil {
 		l.calls.End()
-		return err
+		return driverutil.Unsent(err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, l.callLimit, fmt.Errorf("no answer from %s within %v", l.dir, l.callLimit))
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
@@ -42,7 +43,13 @@ func systemDisk() disk { return disk{open: openFile, sync: (*os.File).Sync, sync
 //
 // Without the lock file the clock is read before the record. The process may be paused in
 // between: with a later reading, a lease that was renewed in the meantime would look expired.
-func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Lock, lockstate.Moment) (bool, error)) error {
+func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Lock, lockstate.Moment) (bool, error)) (err error) {
+	writes := false // it has begun to write the record: only then can anything have changed
+	defer func() {
+		if !writes {
+			err = driverutil.Unsent(err)
+		}
+	}()
 	base := filepath.Join(l.dir, stem(name))
 	now, err := l.now()
 	if err != nil {
@@ -103,6 +110,7 @@ func (l *Locker) change(ctx context.Context, name string, fn func(*lockstate.Loc
 		rec.History = nil // the token is that of a removed record, perhaps of another lock
 	}
 	rec.KeepTenures(l.settings.history)
+	writes = true
 	if err := l.store(ctx, base, name, rec, granted || string(rec.Data) != string(before.Data)); err != nil {
 		return err
 	}
