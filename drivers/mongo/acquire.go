@@ -79,6 +79,11 @@ func (l *Locker) apply(ctx context.Context, req driver.Request, who asker) (*rec
 			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(projection)).Raw()
 	}
 	raw, err := update()
+	if unreachable(err) != nil {
+		// The Go driver repeats a command once, and returns the error of the first try if no server is there for the second
+		// one. So this command was not sent at all.
+		return nil, &unsentError{err}
+	}
 	if mongo.IsDuplicateKeyError(err) {
 		raw, err = update()
 	}

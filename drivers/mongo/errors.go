@@ -65,6 +65,9 @@ type afterWriteError struct{ error }
 
 func (e *afterWriteError) Unwrap() error { return e.error }
 
+// unsentError is the error of the first command of a call, which certainly never left the process.
+type unsentError struct{ error }
+
 // onceError is an error of the Go driver without the repetition in its text.
 type onceError struct {
 	text string

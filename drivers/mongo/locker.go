@@ -357,10 +357,22 @@ type op struct {
 
 // do runs the commands of one call, as run does, and wraps their error in an OpError.
 func (l *Locker) do(ctx context.Context, o op, commands func(context.Context) error) error {
-	if err := l.run(ctx, o, commands); err != nil {
-		return &driver.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
+	unsent := true
+	err := l.run(ctx, o, func(ctx context.Context) (err error) {
+		if err = ctx.Err(); err != nil {
+			return err
+		}
+		err = commands(ctx)
+		first, is := err.(*unsentError) //nolint:errorlint // it is not wrapped; another's may be the cause of a context's end
+		if unsent = is; is {
+			err = first.error
+		}
+		return err
+	})
+	if unsent {
+		err = driverutil.Unsent(err)
 	}
-	return nil
+	return driverutil.OpError(o.verb, backend, o.name, err)
 }
 
 func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) error) error {
