@@ -71,8 +71,12 @@ func (b lockBlob) leaseConditions() *blob.AccessConditions {
 // acquire takes the lease first and writes the record under it, so that nobody else writes
 // between its read and its write.
 func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (driver.Lease, error) {
-	for range maxRounds {
-		err := l.takeLease(ctx, b, req.TTL)
+	for round := range maxRounds {
+		traced, unsent := traceConnections(ctx)
+		err := l.takeLease(traced, b, req.TTL)
+		if round == 0 && unsent(err) {
+			noteUnsent(ctx)
+		}
 		switch {
 		case err == nil:
 			granted, err := l.writeGrant(ctx, b, req)

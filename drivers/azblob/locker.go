@@ -189,13 +189,10 @@ type op struct {
 
 // do runs the requests of one operation, as run does, and wraps their error in an OpError.
 func (l *Locker) do(ctx context.Context, o op, requests func(context.Context) error) error {
-	if err := l.run(ctx, o, requests); err != nil {
-		return &driver.OpError{Op: o.verb, Backend: backend, Name: o.name, Err: err}
-	}
-	return nil
+	return driverutil.OpError(o.verb, backend, o.name, l.run(ctx, o, requests))
 }
 
-func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) error) error {
+func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) error) (err error) {
 	if l.closing.Err() != nil {
 		return driver.ErrClosed
 	}
@@ -205,8 +202,14 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 	limited, cancel := context.WithTimeout(ctx, opTimeout+transferTime(o.size))
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)()
-	err := limited.Err()
 	var sent tries
+	defer func() {
+		if sent.none.Load() {
+			err = driverutil.Unsent(err)
+		}
+	}()
+	err = limited.Err()
+	sent.none.Store(err != nil)
 	if err == nil {
 		err = redact(requests(context.WithValue(limited, triesKey{}, &sent)))
 		l.addSAS(err)
@@ -237,6 +240,7 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 // of a right changed nothing, but an earlier try of it may have.
 type tries struct {
 	inDoubt atomic.Bool // a request was sent again although an earlier try may have been processed
+	none    atomic.Bool // nothing was sent, by none of the tries
 }
 
 type triesKey struct{}
