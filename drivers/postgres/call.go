@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // Codes of the server's errors.
@@ -74,24 +75,29 @@ func (l *Locker) do(ctx context.Context, op, name string, invalid error, work fu
 
 // opError is the error of a call, or nil.
 func opError(op, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &driver.OpError{Op: op, Backend: backend, Name: name, Err: err}
+	return driverutil.OpError(op, backend, name, err)
 }
 
 // call runs work on a connection with a time limit. It runs it again after an error that is certain to have changed
 // nothing and that a repetition may mend.
 func (l *Locker) call(ctx context.Context, invalid error, work func(context.Context, *pgx.Conn) error) error {
-	return l.calls.Run(ctx, l.config.timeout, invalid, func(limited context.Context) error {
+	connected := false // once in this call: what was sent then is not known
+	err := l.calls.Run(ctx, l.config.timeout, invalid, func(limited context.Context) error {
 		var rows unwrittenRows
 		for tries := 0; ; tries++ {
-			err := rows.note(l.once(limited, work))
+			err := rows.note(l.once(limited, func(ctx context.Context, c *pgx.Conn) error {
+				connected = true
+				return work(ctx, c)
+			}))
 			if err == nil || !l.repeats(limited, err, tries) {
 				return l.explain(ctx, limited, err)
 			}
 		}
 	})
+	if connected {
+		return err
+	}
+	return driverutil.Unsent(err)
 }
 
 // grantSlot waits until an acquire may use a connection, and returns what ends that. An acquire can wait for a row that a
@@ -105,7 +111,7 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 	case <-l.calls.Context().Done():
 		return nil, driver.ErrClosed
 	case <-limited.Done():
-		return nil, l.explain(ctx, limited, limited.Err())
+		return nil, driverutil.Unsent(l.explain(ctx, limited, limited.Err()))
 	}
 }
 

@@ -1,0 +1,61 @@
+package postgres
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/postgrestest"
+)
+
+// throughGate returns a URL that leads through a gate.
+func throughGate(t *testing.T, direct string) (*locktest.Gate, string) {
+	t.Helper()
+	u, err := url.Parse(direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := locktest.NewGate(t, net.JoinHostPort(u.Hostname(), u.Port()))
+	u.Host = g.Addr
+	return g, u.String()
+}
+
+// A call that gets no connection has sent nothing.
+func TestDeadAddress(t *testing.T) {
+	t.Parallel()
+	g, at := throughGate(t, postgrestest.URL(t))
+	l := open(t, at)
+	l.pool.Reset() // a connection that was cut would be tried, and the outcome be unknown
+	g.CheckDeadAddress(t, l, 5*time.Second)
+}
+
+// A connection that is cut after the statement leaves the outcome unknown, although none can be made after it.
+func TestLostAnswerIsInDoubt(t *testing.T) {
+	t.Parallel()
+	direct := postgrestest.URL(t)
+	g, at := throughGate(t, direct)
+	l, other := open(t, at), open(t, direct)
+	g.CheckLostAnswer(t, l, other, request("lost answer", "a"))
+}
+
+// An acquire that waits in vain for its turn to use a connection has sent nothing.
+func TestAcquireWithoutAConnectionIsNotSent(t *testing.T) {
+	t.Parallel()
+	l := open(t, postgrestest.URL(t))
+	for range cap(l.grants) {
+		l.grants <- struct{}{}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := l.TryAcquire(ctx, request("busy", "a"))
+	for range cap(l.grants) {
+		<-l.grants
+	}
+	if !driver.NotSent(err) {
+		t.Errorf("%v: not sent: %v", err, driver.NotSent(err))
+	}
+}
