@@ -12,6 +12,7 @@ import (
 // What a request returns whose outcome the process does not know.
 var (
 	errReset    = errors.New("simulated: connection reset")
+	errRefused  = errors.New("simulated: connection refused") // this one is known: nothing was sent
 	errBackend  = errors.New("simulated: the backend reports a failure")
 	errRollback = errors.New("simulated: the write was rolled back")
 )
@@ -164,12 +165,14 @@ func (l *link) travel(ctx context.Context, op, name string, id driver.LeaseID, f
 	w.mu.Lock()
 	cut := w.now() < p.cutUntil
 	lost := f.lost || cut
-	f.prompt = f.prompt || cut && p.cutRefuses
 	if lost {
 		w.tracef(p.name, "%s %q is lost", op, name)
 	}
 	w.mu.Unlock()
 	switch {
+	case cut && p.cutRefuses:
+		_ = p.sleep(ctx, f.back)
+		return answer{err: errRefused, unsent: true}
 	case lost:
 		return l.fail(ctx, f)
 	case f.late > 0:
@@ -259,6 +262,9 @@ func (l *link) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease
 	}
 	sent := l.w.now()
 	a := l.perform(ctx, "acquire", req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, req, queued) })
+	if a.unsent && !driver.OutcomeKnown(a.err) {
+		return driver.Lease{}, &driver.OpError{Op: "acquire", Backend: l.w.plan.Backend, Name: req.Name, Err: a.err, NotSent: true}
+	}
 	if a.again { // there is a queue
 		a = l.perform(ctx, "acquire", req.Name, req.ID, func() answer { return l.w.server.acquire(l.p, req, true) })
 	}

@@ -231,6 +231,7 @@ type answer struct {
 	at        driver.DataRevision
 	write     *write
 	err       error
+	unsent    bool // the request has not left the process
 }
 
 // acquire decides about a request. One without queued is decided by shorter rules, which refuse a lock with a queue.

@@ -75,6 +75,10 @@ var faults = []fault{
 		"	case errors.Is(err, driver.ErrLost):", "	case errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrDenied):",
 	},
 	{
+		"a request in doubt counts as not sent", "5", acquisition,
+		"	return driver.NotSent(err) && errors.As(err, &op) && op.Name == name\n", "	return !errors.As(err, &op) || name != \"\"\n",
+	},
+	{
 		"a request in doubt is not cleaned up", "5", outcome,
 		"	actions = append(actions, Action{Kind: CleanUp, Slot: slot, At: s.inDoubt.Until, ID: s.id})\n", "",
 	},
