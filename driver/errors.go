@@ -104,6 +104,9 @@ func (e *HeldError) Error() string {
 	if len(facts) > 0 {
 		b.WriteString(" (" + strings.Join(facts, ", ") + ")")
 	}
+	if e.Record.Blocked != "" {
+		b.WriteString(": " + e.Record.Blocked)
+	}
 	return b.String()
 }
 

@@ -59,6 +59,9 @@ type Record struct {
 	ReadAt     time.Time
 	// Broken means that the holder's renewals are refused (see [Breaker]).
 	Broken bool
+	// Blocked says in words what keeps requests for the lock from an answer, whoever holds it: a transaction of another program that has
+	// locked the record, and how to end it. Only a HeldError, and Inspect of a Locker that was opened for reading, have it.
+	Blocked string
 	// Waiters is how many waiters have a position in the lock's [Queue], and Position is that of
 	// the waiter that asked, with a request or [BatchInspector]. Positions count from 1; without one it is 0.
 	// Where all that have a position poll, because nothing wakes them, Waiters may be 0.
@@ -101,12 +104,14 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		ReadAt     time.Time `json:"readAt,omitzero"`
 		Broken     bool      `json:"broken,omitempty"`
 		Endless    bool      `json:"endless,omitempty"`
+		Blocked    string    `json:"blocked,omitempty"`
 		Waiters    int       `json:"waiters,omitempty"`
 		Data       []byte    `json:"data,omitempty"`
 		History    []Tenure  `json:"history,omitempty"`
 	}{
 		Name: r.Name, State: r.State.String(), Owner: r.Owner, Token: r.Token, Holders: r.Holders,
-		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, ReadAt: r.ReadAt, Broken: r.Broken, Endless: r.Endless, Waiters: r.Waiters,
+		AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, ReadAt: r.ReadAt, Broken: r.Broken, Endless: r.Endless,
+		Blocked: r.Blocked, Waiters: r.Waiters,
 		Data: r.Data, History: r.History,
 	}
 	if r.TTL != 0 {

@@ -16,25 +16,51 @@ import (
 // TryAcquire implements [driver.Locker] with one statement, if the lock is free or the request is refused without a new
 // position.
 func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	var lease driver.Lease
-	invalid := req.Validate(l.Info())
-	r := ask{Request: req, name: toText(req.Name), holder: lockrecord.Digest(req.ID), waiter: l.place(req.Waiter),
-		polls: req.QueueFor > 0 && !l.follower.Usable()}
-	if invalid == nil {
-		free, err := l.grantSlot(ctx)
-		if err != nil {
-			return driver.Lease{}, opError("acquire", req.Name, err)
-		}
-		defer free()
+	if invalid := req.Validate(l.Info()); invalid != nil {
+		return driver.Lease{}, l.do(ctx, "acquire", req.Name, invalid, nil)
 	}
-	err := l.do(ctx, "acquire", req.Name, invalid, func(ctx context.Context, c *pgx.Conn) (err error) {
+	r := ask{Request: req, name: toText(req.Name), holder: lockrecord.Digest(req.ID), waiter: l.place(req.Waiter),
+		polls: req.QueueFor > 0 && !l.follower.Usable(), quick: l.slots.patient != nil}
+	var lease driver.Lease
+	free, err := l.grantSlot(ctx)
+	if err == nil {
+		lease, err = l.attempt(ctx, r, free)
+	}
+	if r.quick && hasCode(err, codeLockTimeout) {
+		r.quick = false
+		if free, ok := l.patientSlot(); ok {
+			lease, err = l.attempt(ctx, r, free)
+		} else {
+			err = r.rowIsLocked("")
+		}
+	}
+	if err != nil {
+		return driver.Lease{}, opError("acquire", req.Name, l.withBlockers(ctx, req.Name, err))
+	}
+	return lease, nil
+}
+
+// attempt asks for the lock once, with a slot that it frees.
+func (l *Locker) attempt(ctx context.Context, r ask, free func()) (lease driver.Lease, err error) {
+	defer free()
+	err = l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) (err error) {
 		lease, err = l.grant(ctx, c, r)
 		return err
 	})
-	if err != nil {
-		return driver.Lease{}, err
+	return lease, err
+}
+
+// rowIsLocked refuses a request: a transaction has locked the row. If it guards its writes by the lease before, the lock is not free.
+func (r ask) rowIsLocked(blocked string) error {
+	return &driver.HeldError{Record: driver.Record{Name: r.Name, State: driver.StateHeld, Blocked: blocked}}
+}
+
+// statements are those of a request.
+func (l *Locker) statements(r ask) *statements {
+	if r.quick {
+		return l.sql.quick
 	}
-	return lease, nil
+	return l.sql
 }
 
 // ask is a request as the table knows it.
@@ -42,6 +68,7 @@ type ask struct {
 	driver.Request
 	name, holder, waiter string
 	polls                bool // nothing wakes the waiter
+	quick                bool // it waits for a row for a moment only
 }
 
 // decides applies the rules to a lock, and reports whether they grant it.
@@ -67,9 +94,8 @@ func (l *Locker) grant(ctx context.Context, c *pgx.Conn, req ask) (driver.Lease,
 	case errors.Is(err, errNotStored):
 		_, _ = c.Exec(ctx, l.sql.release, req.name, req.holder) // of what is stored of it, such as a shorter lease
 		return driver.Lease{}, err
-	case hasCode(err, codeLockTimeout):
-		// A transaction that guards its writes by the lease before has not ended, so the lock is not free.
-		return driver.Lease{}, &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld}}
+	case hasCode(err, codeLockTimeout) && !req.quick:
+		return driver.Lease{}, req.rowIsLocked(l.blocked(ctx, c, req.Name))
 	case err != nil:
 		return driver.Lease{}, err
 	case lease.Token == 0:
@@ -87,7 +113,7 @@ type read struct {
 
 // tryGrant grants the lock if that needs no decision, and completes the lease. Otherwise it returns what there is, or nil.
 func (l *Locker) tryGrant(ctx context.Context, c *pgx.Conn, req ask, lease *driver.Lease) (*read, error) {
-	return scanGrant(c.QueryRow(ctx, l.sql.acquire, req.name, req.holder, toText(req.Owner), req.TTL.Milliseconds(), req.Data,
+	return scanGrant(c.QueryRow(ctx, l.statements(req).acquire, req.name, req.holder, toText(req.Owner), req.TTL.Milliseconds(), req.Data,
 		req.waiter, req.polls), lease)
 }
 
@@ -116,7 +142,7 @@ func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) erro
 		before := slices.Clone(k.Queue)
 		k.Data = nil // it stays, unless the request has data
 		if req.decides(k.Lock, k.now) {
-			return l.write(ctx, c, req.name, k)
+			return l.write(ctx, c, l.statements(req), req.name, k)
 		}
 		refusal := k.Refusal(req.Name, req.waiter, k.now)
 		at := k.Position(req.waiter)
@@ -124,7 +150,7 @@ func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) erro
 			return refusal
 		}
 		// It enters the queue. Many waiters may do so at a time, so the position is not written with the row.
-		entered, err := readLock(ctx, c, l.sql.join, req.name, req.waiter, req.QueueFor.Milliseconds(), req.polls)
+		entered, err := readLock(ctx, c, l.statements(req).join, req.name, req.waiter, req.QueueFor.Milliseconds(), req.polls)
 		if errors.Is(err, pgx.ErrNoRows) { // the queue is full, or the row was removed
 			return refusal
 		}
@@ -136,8 +162,8 @@ func (l *Locker) decide(ctx context.Context, c *pgx.Conn, req ask, k *read) erro
 }
 
 // write writes a lock unless its row has changed since it was read. Without data it leaves them alone.
-func (l *Locker) write(ctx context.Context, c *pgx.Conn, name string, k *read) error {
-	found, err := stored(c.QueryRow(ctx, l.sql.write, append([]any{name, k.version}, values(k.Lock, l.config.history)...)...))
+func (l *Locker) write(ctx context.Context, c *pgx.Conn, sql *statements, name string, k *read) error {
+	found, err := stored(c.QueryRow(ctx, sql.write, append([]any{name, k.version}, values(k.Lock, l.config.history)...)...))
 	if err == nil && !found {
 		err = &unwritten{k.version}
 	}

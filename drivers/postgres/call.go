@@ -70,7 +70,7 @@ const warning = "holdfast.warning"
 
 // do runs the statements of one call, as call does, and wraps its error.
 func (l *Locker) do(ctx context.Context, op, name string, invalid error, work func(context.Context, *pgx.Conn) error) error {
-	return opError(op, name, l.call(ctx, invalid, work))
+	return opError(op, name, l.withBlockers(ctx, name, l.call(ctx, invalid, work)))
 }
 
 // opError is the error of a call, or nil.
@@ -81,8 +81,12 @@ func opError(op, name string, err error) error {
 // call runs work on a connection with a time limit. It runs it again after an error that is certain to have changed
 // nothing and that a repetition may mend.
 func (l *Locker) call(ctx context.Context, invalid error, work func(context.Context, *pgx.Conn) error) error {
+	timeout := l.config.timeout
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) > 2*askTime { // some time is left to ask why there was no answer
+		timeout = min(timeout, time.Until(deadline)-askTime)
+	}
 	connected := false // once in this call: what was sent then is not known
-	err := l.calls.Run(ctx, l.config.timeout, invalid, func(limited context.Context) error {
+	err := l.calls.Run(ctx, timeout, invalid, func(limited context.Context) error {
 		var rows unwrittenRows
 		for tries := 0; ; tries++ {
 			err := rows.note(l.once(limited, func(ctx context.Context, c *pgx.Conn) error {
@@ -98,21 +102,6 @@ func (l *Locker) call(ctx context.Context, invalid error, work func(context.Cont
 		return err
 	}
 	return driverutil.Unsent(err)
-}
-
-// grantSlot waits until an acquire may use a connection, and returns what ends that. An acquire can wait for a row that a
-// guarded transaction locks. So acquires leave a connection to renewals and releases, if there is more than one.
-func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
-	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
-	defer cancel()
-	select {
-	case l.grants <- struct{}{}:
-		return func() { <-l.grants }, nil
-	case <-l.calls.Context().Done():
-		return nil, driver.ErrClosed
-	case <-limited.Done():
-		return nil, driverutil.Unsent(l.explain(ctx, limited, limited.Err()))
-	}
 }
 
 func (l *Locker) once(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
@@ -198,7 +187,7 @@ func (l *Locker) explain(ctx, limited context.Context, err error) error {
 	case l.calls.Context().Err() != nil:
 		return fmt.Errorf("interrupted by Close: %s", textOf(err))
 	case limited.Err() != nil:
-		return fmt.Errorf("no answer within %v: %w (%s)", l.config.timeout, context.DeadlineExceeded, l.pending(err))
+		return fmt.Errorf("no answer within the time limit: %w (%s)", context.DeadlineExceeded, l.pending(err))
 	case errors.As(err, &slow) && slow.Timeout(): // pgx can find the end of an earlier call's context on the connection
 		return fmt.Errorf("no answer in time: %w (%s)", context.DeadlineExceeded, l.pending(err))
 	case denied != nil:

@@ -15,15 +15,16 @@ import (
 
 // What [Locker.Check] examines.
 const (
-	subjectServer     = "server"
-	subjectPrimary    = "primary"
-	subjectDurability = "durability"
-	subjectStandbys   = "standbys"
-	subjectTable      = "table"
-	subjectRights     = "rights"
-	subjectRows       = "row-level security"
-	subjectClock      = "clock"
-	subjectWaking     = "notifications"
+	subjectServer       = "server"
+	subjectPrimary      = "primary"
+	subjectDurability   = "durability"
+	subjectStandbys     = "standbys"
+	subjectTable        = "table"
+	subjectRights       = "rights"
+	subjectRows         = "row-level security"
+	subjectTransactions = "transactions"
+	subjectClock        = "clock"
+	subjectWaking       = "notifications"
 )
 
 // checkup is one call of Check.
@@ -39,7 +40,7 @@ type checkup struct {
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	c := &checkup{l: l, Report: report}
 	return driverutil.CheckSteps(ctx, backend, l.calls.Closed,
-		c.server, c.hosts, c.primary, c.durability, c.standbys, c.examineTable, c.clock, c.waking)
+		c.server, c.hosts, c.primary, c.durability, c.standbys, c.transactions, c.examineTable, c.clock, c.waking)
 }
 
 // read runs one query of a step. A right that is missing leaves the step unchecked.

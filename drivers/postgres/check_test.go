@@ -60,7 +60,7 @@ func TestCheckFindsNothing(t *testing.T) {
 	acquire(t, open(t, at), request("job", "first"))
 	all := examine(t, at)
 	wantFinding(t, all, subjectWaking, driver.LevelOK, "arrives")
-	if len(all) != 9 {
+	if len(all) != 10 {
 		t.Errorf("%d subjects: %v", len(all), all)
 	}
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"database/sql"
 	"strings"
 	"sync"
@@ -27,22 +28,26 @@ func TestAcquiresLeaveAConnection(t *testing.T) {
 	guarding := client(t, at)
 	run(t, guarding, `BEGIN`)
 	run(t, guarding, `SELECT FROM holdfast_locks WHERE name LIKE 'other %' FOR KEY SHARE`)
-	var done atomic.Int32
+	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for n := range acquires {
 		all.Go(func() {
-			wantHeld(t, l, request("other "+string(rune('0'+n%10)), "b"))
-			done.Add(1)
+			for ctx.Err() == nil {
+				wantHeld(t, l, request("other "+string(rune('0'+n%10)), "b"))
+			}
 		})
 	}
 	waitsFor(t, client(t, at), "Lock")
 	if _, err := l.Renew(bounded(t), mine); err != nil {
 		t.Error(err)
 	}
-	if n := done.Load(); n > acquires/2 {
-		t.Errorf("the renewal waited for %d of %d acquires", n, acquires)
-	}
+	stop()
 	all.Wait()
+	for connections, want := range map[int]int{1: 1, 2: 1, 3: 2, 4: 3} {
+		if s := newSlots(connections); cap(s.quick)+cap(s.patient) != want {
+			t.Errorf("of %d connections acquires use %d and %d, want %d", connections, cap(s.quick), cap(s.patient), want)
+		}
+	}
 }
 
 // A program that follows notifications itself lends its settings, and not what it does with a notification.

@@ -110,7 +110,7 @@ func (d *differential) read() (*read, lockstate.Moment) {
 // overwrite writes the row as it is in the model.
 func (d *differential) overwrite(k *read) {
 	d.Helper()
-	if err := d.l.write(bounded(d.T), d.c, d.name, k); err != nil {
+	if err := d.l.write(bounded(d.T), d.c, d.l.sql, d.name, k); err != nil {
 		d.Fatal(err)
 	}
 }

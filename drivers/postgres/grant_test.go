@@ -164,7 +164,7 @@ func TestWriteOfAChangedRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.BreakNow(k.now)
-	if err := l.write(ctx, c.Conn(), "job", k); !errors.Is(err, errChanging) {
+	if err := l.write(ctx, c.Conn(), l.sql, "job", k); !errors.Is(err, errChanging) {
 		t.Errorf("written: %v", err)
 	}
 	if holder := scan[string](t, other, `SELECT holder FROM holdfast_locks`); holder == "" {
@@ -246,7 +246,7 @@ func TestVersionThatComesAgain(t *testing.T) {
 	if stale.Data = nil; !req.decides(stale.Lock, stale.now) {
 		t.Fatal("the row that was read is not free")
 	}
-	if err := l.write(bounded(t), c, "n", stale); !errors.Is(err, errChanging) {
+	if err := l.write(bounded(t), c, l.sql, "n", stale); !errors.Is(err, errChanging) {
 		t.Errorf("the grant of another is overwritten by a decision on a row that is forgotten: %v", err)
 	}
 	if holder := scan[string](t, c, `SELECT holder FROM holdfast_locks WHERE name = 'n'`); holder != "b" {

@@ -27,6 +27,11 @@ func (l *Locker) Inspect(ctx context.Context, name string) (r driver.Record, err
 			r.History = k.PastHolders(l.config.history, k.now)
 		}
 		r.ReadAt = k.now.Wall
+		if err == nil && l.config.onlyReads { // for people: requests may wait although the lock is free
+			if all, unknown := l.blockers(ctx, c, name); unknown == nil {
+				r.Blocked = describe(mattering(all))
+			}
+		}
 		return err
 	})
 	if err != nil {
@@ -152,7 +157,7 @@ func (l *Locker) breakLock(ctx context.Context, name string, target driver.Break
 			_, err = c.Exec(ctx, confirmSQL)
 			return err
 		}
-		if err := l.write(ctx, c, toText(name), k); err != nil {
+		if err := l.write(ctx, c, l.sql, toText(name), k); err != nil {
 			return err
 		}
 		var calls wakeups

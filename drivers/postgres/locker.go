@@ -43,9 +43,9 @@ type Locker struct {
 	pool            *pgxpool.Pool // its own
 	config          config
 	sql             *statements
-	id              string        // in queues
-	survives        bool          // commits wait for a synchronous standby
-	grants          chan struct{} // has an element for each acquire that may use a connection
+	id              string // in queues
+	survives        bool   // commits wait for a synchronous standby
+	slots           slots
 	unprepared      atomic.Bool
 	conns           connections
 	cluster         cluster
@@ -218,7 +218,7 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 		return nil, connectError(errors.New(textOf(err)))
 	}
 	l.pool = pool
-	l.grants = make(chan struct{}, max(int(poolConfig.MaxConns)-1, 1))
+	l.slots = newSlots(int(poolConfig.MaxConns))
 	l.follower = l.newFollower()
 	return l, nil
 }

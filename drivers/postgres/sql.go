@@ -10,7 +10,8 @@ import (
 // statements are the SQL of a Locker. Each is a transaction of its own: nothing depends on
 // the state of a session, no lock of a row outlives an answer, and every kind of pooler works.
 type statements struct {
-	table string // quoted, with its schema
+	table string      // quoted, with its schema
+	quick *statements // of an acquire that waits for a row for a moment only
 
 	acquire, join, write, leave, writeData, remove string
 	renew, renewBatch, release, releaseBatch       string
@@ -70,6 +71,7 @@ var confirmSQL = `SELECT pg_logical_emit_message(true, 'holdfast', '') WHERE txi
 // How long a statement waits for a row that is locked. A grant waits for the transactions that guard their writes by
 // the lease before it, so it does not keep a connection for long.
 const (
+	quickWait = "20ms" // commits of grants, renewals and releases take less
 	grantWait = "1s"
 	writeWait = "5s"
 )
@@ -96,19 +98,25 @@ func queueWithout(param string) string {
 
 // statementsFor returns the statements for a table.
 func statementsFor(table tableName, keep int) *statements {
-	t := table.quoted()
+	s := statementsThatWait(table.quoted(), keep, grantWait)
+	s.quick = statementsThatWait(table.quoted(), keep, quickWait)
+	return s
+}
+
+// statementsThatWait returns the statements with a limit for an acquire's wait for a row.
+func statementsThatWait(t string, keep int, wait string) *statements {
 	return &statements{
 		table: t,
 
-		acquire: acquireSQL(t, keep),
-		join:    joinSQL(t),
+		acquire: acquireSQL(t, keep, wait),
+		join:    joinSQL(t, wait),
 		// Writes a row if it has not changed since it was read.
 		// $1 name $2 version, then those of values
 		write: `UPDATE ` + t + ` AS l SET holder = $3::text, owner = $4::text, token = $5::bigint, ttl = $6::bigint,
 				expires = $7::timestamptz, acquired_at = $8::timestamptz, renewed_at = $9::timestamptz, renewals = $10::bigint,
 				broken = $11::boolean, writes = $12::bigint, queue = $13::text::jsonb, emptied = $14::boolean,
 				history = $15::text::jsonb, data = coalesce($16::bytea, l.data)
-			WHERE ` + safely(grantWait) + ` AND l.name = $1::text AND ` + version + ` = $2::text
+			WHERE ` + safely(wait) + ` AND l.name = $1::text AND ` + version + ` = $2::text
 			RETURNING (l.holder, l.token, l.expires, l.broken) = ($3::text, $5::bigint, $7::timestamptz, $11::boolean)`,
 		// Ends the positions of a waiter. $1 names $2 waiter
 		leave: `WITH r AS MATERIALIZED (SELECT l.name FROM ` + t + ` AS l WHERE ` + quickly(writeWait) + ` AND l.name = ANY($1::text[])
@@ -168,14 +176,14 @@ func lockedRows(t string) string {
 // token. Otherwise it returns the row, and package lockstate decides: about repeats, Replace,
 // the turns of later waiters, and positions. A refusal writes nothing and locks no row.
 // $1 name $2 holder $3 owner $4 TTL in ms $5 data $6 waiter $7 whether the waiter polls
-func acquireSQL(t string, keep int) string {
+func acquireSQL(t string, keep int, wait string) string {
 	may := `(` + free + ` AND (l.queue IS NULL OR l.queue->0->>'id' = $6::text))`
 	return `WITH g AS (
 		INSERT INTO ` + t + ` AS l (name, holder, owner, token, ttl, expires, acquired_at, renewed_at, data)
 		SELECT $1::text, $2::text, $3::text, floor(extract(epoch FROM c) * 1000)::bigint, $4::bigint,
 			c + $4::bigint * interval '1 ms', c, c, $5::bytea
 		FROM (SELECT clock_timestamp() AS c) AS clock
-		WHERE ` + safely(grantWait) + ` AND NOT EXISTS (SELECT FROM ` + t + ` AS l WHERE l.name = $1::text AND NOT ` + may + `)
+		WHERE ` + safely(wait) + ` AND NOT EXISTS (SELECT FROM ` + t + ` AS l WHERE l.name = $1::text AND NOT ` + may + `)
 		ON CONFLICT (name) DO UPDATE SET
 			holder = $2::text, owner = $3::text, token = greatest(l.token + 1, ` + millis + `), ttl = $4::bigint,
 			expires = clock_timestamp() + $4::bigint * interval '1 ms', acquired_at = clock_timestamp(), renewed_at = clock_timestamp(),
@@ -194,7 +202,7 @@ func acquireSQL(t string, keep int) string {
 // joinSQL gives a waiter a position, as lockstate's join does: at the end of the queue, or the one that it has. Those
 // whose time is over lose theirs.
 // $1 name $2 waiter $3 how long in ms $4 whether it polls
-func joinSQL(t string) string {
+func joinSQL(t, wait string) string {
 	me := `jsonb_build_object('id', $2::text, 'untilNanoseconds', ` + nanos + ` + $3::bigint * 1000000)
 		|| CASE WHEN $4::boolean THEN '{"polls": true}' ELSE '{}' END::jsonb`
 	within := `coalesce(l.queue @> jsonb_build_array(jsonb_build_object('id', $2::text)), false)`
@@ -203,7 +211,7 @@ func joinSQL(t string) string {
 			SELECT CASE WHEN w->>'id' = $2::text THEN ` + me + ` ELSE w END AS w, n
 				FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q(w, n) WHERE w->>'id' = $2::text OR ` + until + ` > ` + nanos + `
 			UNION ALL SELECT ` + me + `, ` + fmt.Sprint(driver.MaxWaiters+1) + ` WHERE NOT ` + within + `) AS q)
-		WHERE ` + quickly(grantWait) + ` AND l.name = $1::text AND (` + within + `
+		WHERE ` + quickly(wait) + ` AND l.name = $1::text AND (` + within + `
 			OR coalesce(jsonb_array_length(l.queue), 0) < ` + fmt.Sprint(driver.MaxWaiters) + `
 			OR ` + strings.Replace(until, "w", "l.queue->0", 1) + ` <= ` + nanos + `)
 		RETURNING ` + withVersion

@@ -46,14 +46,14 @@ func TestLostAnswerIsInDoubt(t *testing.T) {
 func TestAcquireWithoutAConnectionIsNotSent(t *testing.T) {
 	t.Parallel()
 	l := open(t, postgrestest.URL(t))
-	for range cap(l.grants) {
-		l.grants <- struct{}{}
+	for range cap(l.slots.quick) {
+		l.slots.quick <- struct{}{}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := l.TryAcquire(ctx, request("busy", "a"))
-	for range cap(l.grants) {
-		<-l.grants
+	for range cap(l.slots.quick) {
+		<-l.slots.quick
 	}
 	if !driver.NotSent(err) {
 		t.Errorf("%v: not sent: %v", err, driver.NotSent(err))

@@ -191,8 +191,10 @@ func (x *Explanation) clock() string {
 // wayOut says what would free the lock, or who gets a free one.
 func (x *Explanation) wayOut() (said []string, command string) {
 	switch {
-	case x.State == driver.StateFree && x.Waiters > 0:
+	case x.State == driver.StateFree && x.Waiters > 0 && x.Blocked == "":
 		return []string{"It is free, and reserved for a moment for the first of those that wait."}, ""
+	case x.State == driver.StateFree && x.Blocked != "":
+		return []string{"Its record is free, but requests wait: " + x.Blocked + "."}, ""
 	case x.State == driver.StateFree:
 		return []string{"It is free: the next request gets it."}, ""
 	case len(x.Holders) > 0:
@@ -218,6 +220,9 @@ func (x *Explanation) wayOut() (said []string, command string) {
 	default:
 		said = append(said, "Its holder frees it by a release. If the holder no longer renews it, it becomes free when the lease ends"+x.atMost()+
 			".")
+	}
+	if x.Blocked != "" {
+		said = append(said, "Requests and renewals wait: "+x.Blocked+".")
 	}
 	if x.Can.Breaker == nil {
 		return said, ""

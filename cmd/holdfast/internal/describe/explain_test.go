@@ -87,6 +87,11 @@ func TestExplain(t *testing.T) {
 		"many wait": {func(x *Explanation) { x.Waiters = 12 }, []string{"12 waiters have a position in the queue."}},
 		"free": {func(x *Explanation) { x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7} },
 			[]string{"n is free. The last token is 7.", "the next request gets it"}},
+		"free, and blocked": {func(x *Explanation) {
+			x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7, Waiters: 1, Blocked: "process 7 has locked its row"}
+		}, []string{"n is free.", "Its record is free, but requests wait: process 7 has locked its row."}},
+		"held, and blocked": {func(x *Explanation) { x.Blocked = "process 7 has locked its row" },
+			[]string{"Requests and renewals wait: process 7 has locked its row."}},
 		"reserved": {func(x *Explanation) {
 			x.Record = holdfast.Record{Name: "n", State: driver.StateFree, Token: 7, Waiters: 2}
 		}, []string{"reserved for a moment for the first of those that wait"}},

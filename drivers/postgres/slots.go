@@ -1,0 +1,46 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
+)
+
+// An acquire can wait for a row: a transaction that guards its writes, or that of another program, has locked it. Many of them must keep
+// the Locker's connections neither from renewals and releases nor from acquires of other locks. So acquires leave a connection free, if
+// there is more than one; they wait for a row for a moment only; and of those that need longer, one at a time does, if there are three.
+type slots struct {
+	quick, patient chan struct{} // have an element for each acquire that may use a connection
+}
+
+func newSlots(connections int) slots {
+	if connections < 3 {
+		return slots{quick: make(chan struct{}, 1)}
+	}
+	return slots{make(chan struct{}, connections-2), make(chan struct{}, 1)}
+}
+
+// grantSlot waits until an acquire may use a connection, and returns what ends that.
+func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
+	limited, cancel := context.WithTimeout(ctx, l.config.timeout)
+	defer cancel()
+	select {
+	case l.slots.quick <- struct{}{}:
+		return func() { <-l.slots.quick }, nil
+	case <-l.calls.Context().Done():
+		return nil, driver.ErrClosed
+	case <-limited.Done():
+		return nil, driverutil.Unsent(l.explain(ctx, limited, limited.Err()))
+	}
+}
+
+// patientSlot is grantSlot for an acquire that has found the row locked. It returns false if another is patient already.
+func (l *Locker) patientSlot() (free func(), ok bool) {
+	select {
+	case l.slots.patient <- struct{}{}: // never of a nil channel
+		return func() { <-l.slots.patient }, true
+	default:
+		return func() {}, false
+	}
+}
