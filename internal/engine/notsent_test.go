@@ -29,11 +29,8 @@ func TestShutdownAfterARequestThatWasNotSent(t *testing.T) {
 			}
 			return locktest.Fault{Refuse: dead}
 		})
-		c, err := holdfast.New(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = c.TryDo(t.Context(), "job", func(context.Context) error { return nil })
+		c := locktest.NewClient(t, f)
+		err := c.TryDo(t.Context(), "job", func(context.Context) error { return nil })
 		if !driver.NotSent(err) {
 			t.Errorf("TryDo: %v", err)
 		}
