@@ -135,7 +135,7 @@ func TestStrictStableAPI(t *testing.T) {
 	if err := awaitHold(t, got, "by polling").Release(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
-	if n := strings.Count(log.String(), "\n"); n != 1 {
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 {
 		t.Errorf("the log: %s", log.String())
 	}
 }

@@ -136,6 +136,10 @@ func (g *Gate) CheckDeadAddress(tb testing.TB, l driver.Locker, ttl time.Duratio
 		tb.Fatal(err)
 	}
 	g.Close()
+	// What goes to a connection that has ended, unnoticed by the client library, may have been sent. A failed read finds that out.
+	if _, err := c.Inspect(context.WithoutCancel(tb.Context()), "job"); err == nil {
+		tb.Error("Inspect, while nothing listens: no error")
+	}
 	err = c.TryDo(context.WithoutCancel(tb.Context()), "job", func(context.Context) error { return nil })
 	if !driver.NotSent(err) {
 		tb.Errorf("TryDo, while nothing listens: %v; want an error of a request that was not sent", err)
