@@ -258,7 +258,7 @@ func TestNewDriver(t *testing.T) {
 		_, none := backends.Choose("", false, false)
 		_, open := driver.Open(t.Context(), "unknown://x")
 		for want, err := range map[string]error{
-			"fake:, fake2:, ": unknown, "fake://…": none, `"fake" "fake2"`: open,
+			"fake:, fake2:, ": unknown, "fake://…": none, `fake:, fake2:, file:`: open,
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)

@@ -165,7 +165,7 @@ func TestASignalEndsEveryCommandInTime(t *testing.T) {
 				caught.C <- syscall.SIGTERM
 				begin := time.Now()
 				err := <-ended
-				if took := time.Since(begin); took > shutdownTimeout+reserve || exitcode.Of(err) != signals.Code(syscall.SIGTERM) {
+				if took := time.Since(begin); took > shutdownTimeout+reserve || err != nil {
 					t.Errorf("the end took %v, allowed are %v: %v", took, shutdownTimeout, err)
 				}
 				time.Sleep(time.Hour) // what was given up ends with the process; here it must end before the test
