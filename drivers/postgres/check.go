@@ -126,11 +126,12 @@ func (c *checkup) durability(context.Context) bool {
 const maxLag = 10 * time.Second
 
 // standbysSQL reads who receives the server's writes, without backups and logical replication: the names of asynchronous
-// standbys and of others, how many the user may not see, and the lag and the name of the last.
+// standbys and of others, how many the user may not see, the lag and the name of the last, and whether one has a slot that waits for it.
 const standbysSQL = `SELECT coalesce(string_agg(name, ', ' ORDER BY name) FILTER (WHERE sync_state IN ('async', 'potential')), ''),
 		coalesce(string_agg(name, ', ' ORDER BY name) FILTER (WHERE sync_state NOT IN ('async', 'potential')), ''),
 		count(*) FILTER (WHERE state IS NULL),
-		coalesce(max(lag), 0)::float8, coalesce((array_agg(name ORDER BY lag DESC))[1], '')
+		coalesce(max(lag), 0)::float8, coalesce((array_agg(name ORDER BY lag DESC))[1], ''),
+		EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active)
 	FROM (SELECT sync_state, state, to_json(coalesce(application_name, ''))::text AS name, coalesce(extract(epoch FROM replay_lag), 0) AS lag
 		FROM pg_stat_replication WHERE (state IS NULL OR state <> 'backup')
 			AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL)) AS s`
@@ -140,8 +141,9 @@ func (c *checkup) standbys(ctx context.Context) bool {
 	var async, sync, last string
 	var hidden int
 	var lag float64
+	var away bool
 	if !c.read(ctx, subjectStandbys, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, standbysSQL).Scan(&async, &sync, &hidden, &lag, &last)
+		return conn.QueryRow(ctx, standbysSQL).Scan(&async, &sync, &hidden, &lag, &last, &away)
 	}) {
 		return true
 	}
@@ -152,18 +154,26 @@ func (c *checkup) standbys(ctx context.Context) bool {
 		c.Doubtful(subjectStandbys, remedy, "these standbys are asynchronous: %s; %s", async, forget)
 	case names == "" && hidden > 0:
 		c.Doubtful(subjectStandbys, remedy, "there are standbys, and synchronous_standby_names is empty; %s", forget)
+	case names == "" && away:
+		c.Doubtful(subjectStandbys, remedy, "a replication slot waits for a standby that is not connected, and synchronous_standby_names is "+
+			"empty; a fail-over to it forgets the latest grants")
 	case names == "":
-		c.OK(subjectStandbys, "none is connected: after a crash the locks are there again when the server is")
+		c.survive(c.found.fsync != "off" && !severalHosts(c.l.pool.Config().ConnConfig))
+		c.OK(subjectStandbys, "none is connected: it is a single server, and after a crash the locks are there again when it is; "+
+			"with a standby, set synchronous_standby_names")
 	case hidden > 0:
+		c.survive(true)
 		c.Unchecked(subjectStandbys, "Grant the user the role pg_monitor.",
 			"commits wait for synchronous_standby_names = %s; the user may not see the standbys", driver.Quote(names))
 	case sync == "":
 		c.Wrong(subjectStandbys, "Start the standby, or correct its application_name in primary_conninfo.", "",
 			"commits wait for synchronous_standby_names = %s, and no such standby is connected: each acquire times out", driver.Quote(names))
 	case async != "":
+		c.survive(true)
 		c.Doubtful(subjectStandbys, "Fail over to a synchronous one only.",
 			"commits wait for %s; these are asynchronous: %s; %s", sync, async, forget)
 	default:
+		c.survive(true)
 		c.OK(subjectStandbys, "commits wait for %s", sync)
 	}
 	if behind := seconds(lag); behind > maxLag {
@@ -171,6 +181,13 @@ func (c *checkup) standbys(ctx context.Context) bool {
 			"the standby %s is %v behind: a fail-over takes as long", last, behind.Round(time.Second))
 	}
 	return true
+}
+
+// survive notes what a Locker that only examines can declare. Another has found that out when it was opened.
+func (c *checkup) survive(yes bool) {
+	if c.l.config.onlyReads {
+		c.l.survives.Store(yes)
+	}
 }
 
 // examineTable examines the table and the rights on it.
@@ -192,6 +209,9 @@ func (c *checkup) examineTable(ctx context.Context) bool {
 		return err
 	}) {
 		return false
+	}
+	if s.unlogged {
+		c.survive(false)
 	}
 	switch {
 	case s.problem != "":
@@ -273,6 +293,8 @@ func (c *checkup) waking(ctx context.Context) bool {
 	case err == nil:
 		events.Close()
 		c.OK(subjectWaking, "a notification arrives: releases wake waiters")
+	case errors.Is(err, errElsewhere):
+		c.Doubtful(subjectWaking, "Name the database of the locks in the URL parameter "+paramListen+".", "%s", textOf(err))
 	case errors.Is(err, errUndelivered):
 		c.Doubtful(subjectWaking,
 			"Give the URL of the server itself in the URL parameter "+paramListen+", percent-encoded, or use session pooling.",

@@ -43,8 +43,8 @@ type Locker struct {
 	pool            *pgxpool.Pool // its own
 	config          config
 	sql             *statements
-	id              string // in queues
-	survives        bool   // commits wait for a synchronous standby
+	id              string      // in queues
+	survives        atomic.Bool // commits wait for a synchronous standby
 	slots           slots
 	unprepared      atomic.Bool
 	conns           connections
@@ -267,7 +267,7 @@ func (l *Locker) begin(ctx context.Context) (*Locker, error) {
 func (l *Locker) Info() driver.Info {
 	info := driver.Info{Backend: backend, Limits: limits, Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten,
 		Free: driver.FreeRecord{Token: true, Data: true, History: true}, History: l.config.history, Turn: driver.TurnLength, WakesOnlyQueue: true}
-	if l.survives {
+	if l.survives.Load() {
 		info.Failover = driver.GrantsSurvive
 	}
 	return info

@@ -143,7 +143,7 @@ func (l *Locker) newFollower() *follower.Follower {
 		Open:   l.listen,
 		Opened: l.reportListening,
 		Backoff: func(err error) time.Duration {
-			if errors.Is(err, errUndelivered) || hasCode(err, codeDenied) {
+			if errors.Is(err, errUndelivered) || errors.Is(err, errElsewhere) || hasCode(err, codeDenied) {
 				return retryUndelivered
 			}
 			return 0
@@ -201,6 +201,9 @@ func (l *Locker) listen(ctx context.Context) (follower.Events, error) {
 		if probe, err = events.probe(ctx); err == nil {
 			err = events.await(ctx, probe)
 		}
+	}
+	if errors.Is(err, errUndelivered) {
+		err = events.undelivered(ctx)
 	}
 	if err != nil {
 		events.Close()

@@ -95,7 +95,7 @@ func (l *Locker) prepare(ctx context.Context, c *pgx.Conn) error {
 		if err != nil {
 			return err
 		}
-		l.survives = f.sync != ""
+		l.survives.Store(f.sync != "")
 		switch {
 		case f.oid != 0:
 			if err := l.checkTable(ctx, c, f.oid); err != nil {
@@ -136,11 +136,13 @@ func (l *Locker) checkTable(ctx context.Context, c *pgx.Conn, oid uint32) error 
 	case s.missing != "" && !l.config.onlyReads:
 		return driver.Denied(fmt.Errorf("the user lacks a right: GRANT %s ON %s", s.missing, l.config.table.quoted()))
 	}
-	if s.unlogged && !l.config.onlyReads {
-		l.config.logger.Warn("holdfast: the table of the locks is UNLOGGED: a crash of the server empties it, and a lock that is held "+
-			"can be granted to another", "backend", backend, "table", l.config.table.quoted())
+	if s.unlogged {
+		l.survives.Store(false)
+		if !l.config.onlyReads {
+			l.config.logger.Warn("holdfast: the table of the locks is UNLOGGED: a crash of the server empties it, and a lock that is held "+
+				"can be granted to another", "backend", backend, "table", l.config.table.quoted())
+		}
 	}
-	l.survives = l.survives && !s.unlogged
 	return s.refusal(ctx, l, c)
 }
 

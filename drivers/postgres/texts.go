@@ -60,7 +60,7 @@ func (l *Locker) pending(err error) string {
 	case errors.As(err, &connect), errors.As(err, &server), errors.Is(err, errNoConnection), errors.Is(err, errChanging),
 		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !pgconn.Timeout(err):
 		return textOf(err)
-	case l.survives:
+	case l.survives.Load():
 		return "the server has not answered; a commit waits for a synchronous standby: see that one is connected"
 	}
 	return "the server has not answered"
