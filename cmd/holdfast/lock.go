@@ -111,22 +111,31 @@ func inputEnd(in io.Reader) <-chan struct{} {
 
 // holdUntil waits for done, for a signal, or for the loss of the lock.
 func (r *runner) holdUntil(hold *holdfast.Hold, done <-chan struct{}) error {
+	lost := func() bool { // also if something else is ready, too
+		err := hold.Err()
+		if errors.Is(err, holdfast.ErrLost) {
+			r.log.Errorf("lost %q: %v", hold.Name(), err)
+			return true
+		}
+		return false
+	}
 	for {
 		select {
 		case <-done:
-			if !errors.Is(hold.Err(), holdfast.ErrLost) {
-				return nil
+			if lost() {
+				return errLost
 			}
-			r.log.Errorf("lost %q: %v", hold.Name(), hold.Err()) // before the input has ended
-			return errLost
+			return nil
 		case sig := <-r.signals.C:
-			if signals.AsksToEnd(sig) {
+			switch {
+			case !signals.AsksToEnd(sig):
+			case lost():
+				return errLost
+			default:
 				return ended(signals.Code(sig))
 			}
 		case <-hold.Context().Done():
-			if err := hold.Err(); errors.Is(err, holdfast.ErrLost) {
-				r.log.Errorf("lost %q: %v", hold.Name(), err)
-			}
+			lost()
 			return errLost
 		}
 	}

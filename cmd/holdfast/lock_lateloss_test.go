@@ -2,14 +2,17 @@ package main
 
 import (
 	"io"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
 )
 
-// A loss and the end of the input that come together are a loss.
-func TestLockReportsALossAtTheEndOfItsInput(t *testing.T) {
+// A loss that comes together with the end of the input, or with a signal, is a loss: after SIGTERM alone the exit code is 0.
+func TestLockReportsALossAtItsEnd(t *testing.T) {
 	locker := &scriptedLocker{}
 	locker.failRenewals.Store(true)
 	run := newRunner(t, locker, 500*time.Millisecond, io.Discard, "")
@@ -20,8 +23,17 @@ func TestLockReportsALossAtTheEndOfItsInput(t *testing.T) {
 	<-hold.Context().Done()
 	done := make(chan struct{})
 	close(done)
-	for range 50 {
-		if err := run.holdUntil(hold, done); err == nil || exitcode.Of(err) != exitcode.Lost {
+	run.signals = signals.Caught{C: make(chan os.Signal, 1)}
+	for n := range 100 {
+		input := done
+		if n%2 == 0 {
+			input = nil
+			select {
+			case run.signals.C <- syscall.SIGTERM:
+			default: // the one before was not read
+			}
+		}
+		if err := run.holdUntil(hold, input); err == nil || exitcode.Of(err) != exitcode.Lost {
 			t.Fatalf("got %v, want exit code %d", err, exitcode.Lost)
 		}
 	}
