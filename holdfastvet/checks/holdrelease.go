@@ -203,8 +203,8 @@ func (c *check) shutsDown(fn ast.Node) (found bool) {
 	return found
 }
 
-// leak returns the position of a return that a path reaches from a successful Lock without any
-// use of the hold.
+// leak returns the position of a return that a path reaches from a successful Lock although nothing on
+// it releases the hold, passes it on, or asks whether it is lost.
 func (c *check) leak(h hold, flow *ctrlflow.CFGs) token.Pos {
 	var graph *cfg.CFG
 	switch fn := h.fn.(type) {
@@ -224,7 +224,7 @@ func (c *check) leak(h hold, flow *ctrlflow.CFGs) token.Pos {
 	var walk func(b *cfg.Block, from int, err *types.Var) token.Pos
 	walk = func(b *cfg.Block, from int, err *types.Var) token.Pos {
 		for _, n := range b.Nodes[from:] {
-			if mentions(n, uses(c.info, h.v)) {
+			if c.handles(n, h.v) {
 				return token.NoPos
 			}
 			if ret, ok := n.(*ast.ReturnStmt); ok {
@@ -237,7 +237,7 @@ func (c *check) leak(h hold, flow *ctrlflow.CFGs) token.Pos {
 		succs := b.Succs
 		if len(succs) == 2 {
 			if cond, ok := b.Nodes[len(b.Nodes)-1].(ast.Expr); ok {
-				succs = c.succeeded(cond, err, succs)
+				succs = c.succeeded(cond, h.v, err, succs)
 			}
 		}
 		for _, next := range succs {
@@ -260,8 +260,89 @@ func (c *check) leak(h hold, flow *ctrlflow.CFGs) token.Pos {
 	return token.NoPos
 }
 
-// succeeded returns those of two branches that are taken when err is nil, if that is certain.
-func (c *check) succeeded(cond ast.Expr, err *types.Var, succs []*cfg.Block) []*cfg.Block {
+// reads are the methods of a hold that neither release it nor say whether it is lost.
+var reads = map[string]bool{"GoString": true, "Lease": true, "Name": true, "Slot": true, "String": true, "Token": true}
+
+// handles reports whether after a node the lock may be released, lost, or somebody else's matter. A
+// hold that is only read, compared with nil, or whose context is passed to a call, is held as before.
+func (c *check) handles(n ast.Node, v *types.Var) (found bool) {
+	_, statement := n.(ast.Stmt) // a condition with the context can say that the lock is lost
+	switch n.(type) {
+	case *ast.GoStmt, *ast.DeferStmt: // the function can release the hold of its context
+		statement = false
+	}
+	ast.PreorderStack(n, nil, func(n ast.Node, around []ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		if !ok || found {
+			return !found
+		}
+		if of, ok := c.info.Uses[id].(*types.Var); ok && of.Pkg() != nil && of.Pkg().Path() == library && of.Name() == "ErrLost" {
+			found = true
+		}
+		if !uses(c.info, v)(id) {
+			return true
+		}
+		switch parent := at(around, 1).(type) {
+		case *ast.SelectorExpr:
+			call, isCall := at(around, 3).(*ast.CallExpr)
+			found = !reads[parent.Sel.Name] && (parent.Sel.Name != "Context" || !statement || !isCall || c.derives(call))
+		case *ast.BinaryExpr:
+			found = !isNil(parent.X) && !isNil(parent.Y)
+		case *ast.AssignStmt:
+			to, ok := parent.Lhs[0].(*ast.Ident)
+			found = !ok || len(parent.Lhs) > 1 || to.Name != "_"
+		default:
+			found = true
+		}
+		return true
+	})
+	return found
+}
+
+// at returns the n-th of the nodes around, from the innermost; nil if there are fewer.
+func at(around []ast.Node, n int) ast.Node {
+	if len(around) < n {
+		return nil
+	}
+	return around[len(around)-n]
+}
+
+func isNil(e ast.Expr) bool {
+	id, ok := ast.Unparen(e).(*ast.Ident)
+	return ok && id.Name == "nil"
+}
+
+// derives reports whether a call can return a context that is made of another one, or what one says.
+func (c *check) derives(call *ast.CallExpr) bool {
+	if s, ok := call.Fun.(*ast.SelectorExpr); ok {
+		if f := c.info.Uses[s.Sel]; f != nil && f.Pkg() != nil && f.Pkg().Path() == "context" {
+			return true
+		}
+	}
+	switch result := c.info.TypeOf(call).(type) {
+	case *types.Tuple:
+		for v := range result.Variables() {
+			if isContext(v.Type()) {
+				return true
+			}
+		}
+		return false
+	default:
+		return isContext(result)
+	}
+}
+
+// succeeded returns those of two branches that are taken when err is nil and the hold is not, if that
+// is certain.
+func (c *check) succeeded(cond ast.Expr, hold, err *types.Var, succs []*cfg.Block) []*cfg.Block {
+	if equal, ok := ast.Unparen(cond).(*ast.BinaryExpr); ok && mentions(cond, uses(c.info, hold)) && (isNil(equal.X) || isNil(equal.Y)) {
+		switch equal.Op {
+		case token.EQL: // hold == nil
+			return succs[1:]
+		case token.NEQ: // hold != nil
+			return succs[:1]
+		}
+	}
 	if !mentions(cond, uses(c.info, err)) {
 		return succs
 	}

@@ -57,6 +57,53 @@ func earlyInLiteral(ctx context.Context) {
 	}()
 }
 
+func onToken(ctx context.Context, known uint64) error {
+	hold, err := client.Lock(ctx, "a") // want `hold is not released if the function returns at line 66`
+	if err != nil {
+		return err
+	}
+	if hold.Token() <= known {
+		return errors.New("an old token")
+	}
+	defer hold.Release(ctx)
+	return work(hold.Context())
+}
+
+func onNameOrLease(ctx context.Context, known uint64) error {
+	hold, err := client.TryLock(ctx, "a") // want `hold is not released if the function returns at line 79`
+	if err != nil {
+		return err
+	}
+	println(hold.Name())
+	if hold != nil && hold.Lease().Token == known {
+		return nil
+	}
+	return hold.Release(ctx)
+}
+
+func failedWork(ctx context.Context) error {
+	hold, err := client.Lock(ctx, "a") // want `hold is not released if the function returns at line 90`
+	if err != nil {
+		return err
+	}
+	if err := work(hold.Context()); err != nil {
+		return err
+	}
+	return hold.Release(ctx)
+}
+
+func workThatIsReturned(ctx context.Context, quick bool) error {
+	hold, err := client.Lock(ctx, "a") // want `hold is not released if the function returns at line 101`
+	if err != nil {
+		return err
+	}
+	if quick {
+		return work(hold.Context())
+	}
+	defer hold.Release(ctx)
+	return work(hold.Context())
+}
+
 func comparedOnly(ctx context.Context) bool {
 	hold, err := client.TryLock(ctx, "a") // want `hold is never released`
 	return err == nil && hold != nil
@@ -93,6 +140,89 @@ func perhaps(ctx context.Context, n int) error {
 		return hold.Release(ctx)
 	}
 	return nil
+}
+
+func lost(ctx context.Context) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	if hold.Err() != nil {
+		return nil
+	}
+	if err := work(hold.Context()); errors.Is(err, holdfast.ErrLost) {
+		return err
+	}
+	return hold.Release(ctx)
+}
+
+func lostInLoop(ctx context.Context, jobs chan int) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	if hold == nil {
+		return nil
+	}
+	for {
+		select {
+		case <-hold.Context().Done():
+			return context.Cause(hold.Context())
+		case _, ok := <-jobs:
+			if !ok {
+				return hold.Release(ctx)
+			}
+		}
+	}
+}
+
+func derived(ctx context.Context) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	held, cancel := context.WithCancel(hold.Context())
+	defer cancel()
+	if work(held); held.Err() != nil {
+		return err
+	}
+	return hold.Release(ctx)
+}
+
+func fromContext(ctx context.Context) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	cause := context.Cause(hold.Context())
+	if cause != nil {
+		return cause
+	}
+	return hold.Release(ctx)
+}
+
+func released(ctx context.Context, known uint64) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	if hold.Token() <= known {
+		return hold.Release(ctx)
+	}
+	defer hold.Release(ctx)
+	return work(hold.Context())
+}
+
+func inBackground(ctx context.Context) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	go work(hold.Context()) // it may release the hold of its context
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return hold.Release(ctx)
 }
 
 func returned(ctx context.Context) (*holdfast.Hold, error) {
