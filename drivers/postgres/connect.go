@@ -42,8 +42,8 @@ type bare struct{ context.Context }
 // Value implements [context.Context].
 func (bare) Value(any) any { return nil }
 
-// setHooks sets how the Locker's pool connects: by the program's hooks for new connections. Hooks for those that borrow a connection
-// are the program's: they may need what a request's context has, which a renewal's does not.
+// setHooks sets how the Locker's pool connects: by the program's hooks for new connections, each with a time limit. Hooks for those
+// that borrow a connection are the program's: they may need what a request's context has, which a renewal's does not.
 func (l *Locker) setHooks(c *pgxpool.Config) {
 	before, after := c.BeforeConnect, c.AfterConnect
 	c.PrepareConn, c.BeforeAcquire, c.AfterRelease = nil, nil, nil //nolint:staticcheck // programs may still set BeforeAcquire
@@ -57,10 +57,14 @@ func (l *Locker) setHooks(c *pgxpool.Config) {
 		if before == nil {
 			return nil
 		}
+		ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
+		defer cancel()
 		return hookError("BeforeConnect", before(ctx, dial))
 	}
 	c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		if after != nil {
+			ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
+			defer cancel()
 			if err := after(ctx, conn); err != nil {
 				return hookError("AfterConnect", err)
 			}

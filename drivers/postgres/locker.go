@@ -139,7 +139,17 @@ func NewDB(ctx context.Context, db *sql.DB, opts ...Option) (*Locker, error) {
 	if db == nil {
 		return nil, connectError(driver.Invalid("database", "nil", "a *sql.DB"))
 	}
-	conn, err := db.Conn(ctx)
+	config, err := newConfig(opts)
+	if err != nil {
+		return nil, connectError(err)
+	}
+	limited, cancel := context.WithTimeout(ctx, config.timeout)
+	defer cancel()
+	conn, err := db.Conn(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, connectError(fmt.Errorf("no connection of the database was free or could be made within %v: %w",
+			config.timeout, limited.Err()))
+	}
 	if err = withoutString(err); errors.Is(err, driver.ErrInvalid) {
 		return nil, connectError(err)
 	}
@@ -194,7 +204,7 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 	if dial.RuntimeParams["application_name"] == "" {
 		dial.RuntimeParams["application_name"] = "holdfast"
 	}
-	configure(dial)
+	configure(dial, config.timeout)
 	dial.ValidateConnect = l.cluster.checked(dial.ValidateConnect)
 	dial.OnNotification = nil // of the program's own notifications; pgx would give it those of the Locker
 	theirs := dial.OnNotice
@@ -210,6 +220,7 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 	l.setHooks(poolConfig)
 	l.readListenFiles = func(*pgx.ConnConfig) {}
 	if config.listen != nil {
+		configure(config.listen, config.timeout)
 		l.readListenFiles = rereads(config.listen, true)
 	}
 	pool, err := pgxpool.NewWithConfig(l.calls.Context(), poolConfig)
@@ -227,8 +238,9 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 const hostTimeout = 3 * time.Second
 
 // configure sets what a connection needs. Of several servers it chooses the primary, and goes on to the next one after a host
-// that does not answer, unless the URL says otherwise.
-func configure(dial *pgx.ConnConfig) {
+// that does not answer, unless the URL says otherwise. A single host has as long as the call that waits for it: the pool goes on
+// without the call, and one that hangs would keep its place from those that would succeed.
+func configure(dial *pgx.ConnConfig, timeout time.Duration) {
 	for fixed, value := range map[string]string{
 		"client_encoding": "UTF8",     // Promise 1: a name is the same lock for all programs, whatever the encoding of their users is
 		"datestyle":       "ISO, MDY", // the only style that pgx reads, as servers report it: poolers compare the texts
@@ -236,14 +248,21 @@ func configure(dial *pgx.ConnConfig) {
 		maps.DeleteFunc(dial.RuntimeParams, func(name, _ string) bool { return strings.EqualFold(name, fixed) })
 		dial.RuntimeParams[fixed] = value
 	}
-	if !severalHosts(dial) {
-		return
-	}
-	if dial.ValidateConnect == nil {
-		dial.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	if severalHosts(dial) {
+		timeout = hostTimeout
+		if dial.ValidateConnect == nil {
+			dial.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+		}
 	}
 	if dial.ConnectTimeout == 0 {
-		dial.ConnectTimeout = hostTimeout
+		dial.ConnectTimeout = timeout
+	}
+	// pgx looks up all names before it connects to the first address, without a limit.
+	lookUp, limit := dial.LookupFunc, dial.ConnectTimeout
+	dial.LookupFunc = func(ctx context.Context, host string) ([]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return lookUp(ctx, host)
 	}
 }
 

@@ -148,7 +148,6 @@ func listenConfig(rawURL string) (*pgx.ConnConfig, error) {
 	rest, own, err := takeParams(rawURL)
 	if err == nil && len(own) == 0 {
 		if listen, err := pgx.ParseConfig(rest); err == nil {
-			configure(listen)
 			return listen, nil
 		}
 	}
