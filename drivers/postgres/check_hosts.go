@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,10 +29,7 @@ type host struct {
 // hostsOf returns the hosts of a configuration in their order.
 func hostsOf(dial *pgx.ConnConfig) (all []*host) {
 	for _, way := range append([]*pgconn.FallbackConfig{{Host: dial.Host, Port: dial.Port, TLSConfig: dial.TLSConfig}}, dial.Fallbacks...) {
-		name := way.Host
-		if !filepath.IsAbs(name) { // that of a socket
-			name = net.JoinHostPort(way.Host, strconv.Itoa(int(way.Port)))
-		}
+		_, name := pgconn.NetworkAddress(way.Host, way.Port) // or the path of a socket
 		at := slices.IndexFunc(all, func(h *host) bool { return h.name == name })
 		if at < 0 {
 			at, all = len(all), append(all, &host{name: name})
@@ -46,7 +42,7 @@ func hostsOf(dial *pgx.ConnConfig) (all []*host) {
 // ask asks the servers of a host.
 func (h *host) ask(ctx context.Context, dial *pgx.ConnConfig) {
 	addresses := []string{h.ways[0].Host}
-	if !filepath.IsAbs(addresses[0]) {
+	if network, _ := pgconn.NetworkAddress(addresses[0], 0); network != "unix" {
 		if addresses, h.err = dial.LookupFunc(ctx, addresses[0]); h.err != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -41,6 +42,28 @@ func TestCheckAsksEveryHost(t *testing.T) {
 	for _, part := range []string{server.Addr(), standby.Addr(), "timeline 1", "timeline 2"} {
 		if !strings.Contains(found[subjectHosts].Detail, part) {
 			t.Errorf("%q does not name %s", found[subjectHosts].Detail, part)
+		}
+	}
+}
+
+// Servers with sockets in one folder are several hosts, and TLS makes none of one.
+func TestHostsOfAURL(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]string{
+		"postgres://u@/d?host=/tmp,/tmp&port=5432,5433":             "/tmp/.s.PGSQL.5432 /tmp/.s.PGSQL.5433",
+		"postgres://u@/d?host=h1,h1,::1&port=1,2,1&sslmode=prefer":  "h1:1 h1:2 [::1]:1",
+		"postgres://u@h1/d?sslmode=prefer&target_session_attrs=any": "h1:5432",
+	} {
+		dial, err := pgx.ParseConfig(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, h := range hostsOf(dial) {
+			names = append(names, h.name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %s, want %s", at, got, want)
 		}
 	}
 }

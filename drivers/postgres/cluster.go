@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -24,14 +25,15 @@ type identity struct {
 const identitySQL = `SELECT system_identifier, pg_is_in_recovery(), pg_postmaster_start_time(),
 	CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END FROM pg_control_system()`
 
-// unidentified are the codes of a server that does not say: the right was revoked, or a hosted service lacks the functions.
-var unidentified = []string{codeDenied, codeNotSupported, "42883", "42P01", "42703", "55000", "XX000"}
+// unanswered are the classes of errors of connections, of the server's state and of its machine. Every other error is the answer of a
+// server that does not say: the right was revoked, or a hosted service lacks the functions, each with a code of its own.
+var unanswered = []string{"08", "28", "3D", "40", "53", "57", "58"}
 
 // identify reads the identity of the server of a connection. A server that does not say has an empty one.
 func identify(ctx context.Context, c *pgconn.PgConn) (id identity, err error) {
 	results, err := c.Exec(ctx, identitySQL).ReadAll()
-	switch {
-	case hasCode(err, unidentified...):
+	switch code := sqlState(err); {
+	case code != "" && !slices.Contains(unanswered, code[:2]):
 		return identity{}, nil
 	case err != nil:
 		return identity{}, err
@@ -79,8 +81,8 @@ func (k *cluster) admit(id identity) error {
 	case id.standby:
 		return nil // it grants nothing
 	case id.timeline < k.timeline:
-		return fmt.Errorf("%w: its timeline is %d, and this program has used %d; stop it or make it a standby of the new primary",
-			errOldPrimary, id.timeline, k.timeline)
+		return fmt.Errorf("%w: its timeline is %d, and this program has used %d; stop it or make it a standby of the new primary, or "+
+			"restart the program if that one was given up", errOldPrimary, id.timeline, k.timeline)
 	}
 	k.system, k.timeline = id.system, id.timeline
 	return nil

@@ -168,7 +168,8 @@ func TestOldPrimaryIsRefused(t *testing.T) {
 	own.pool.Reset()
 	_, err = own.TryAcquire(bounded(t), longRequest("newest", "a"))
 	if err == nil || errors.Is(err, driver.ErrDenied) ||
-		!strings.Contains(err.Error(), "old primary: its timeline is 1, and this program has used 2") {
+		!strings.Contains(err.Error(), "old primary: its timeline is 1, and this program has used 2") ||
+		!strings.Contains(err.Error(), "restart the program if that one was given up") {
 		t.Errorf("of the old primary alone: %v", err)
 	}
 }
@@ -189,6 +190,19 @@ func TestServerThatDoesNotSayItsIdentity(t *testing.T) {
 		t.Error(err)
 	}
 	wantFinding(t, examine(t, at), subjectHosts, driver.LevelUnchecked, "GRANT EXECUTE ON FUNCTION pg_control_system()")
+}
+
+// A hosted service refuses with a code of its own, and its locks work.
+func TestServerThatRefusesInItsOwnWay(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	run(t, client(t, at), `CREATE FUNCTION pg_control_system(OUT system_identifier bigint) LANGUAGE plpgsql AS
+		$$ BEGIN RAISE 'not on this service' USING ERRCODE = 'HV000'; END $$`)
+	l := open(t, with(at, "options="+queryEscape("-c search_path=public,pg_catalog")))
+	acquire(t, l, request("job", "a"))
+	if l.cluster.asks() {
+		t.Error("each connection asks again")
+	}
 }
 
 // What is remembered is that of primaries, and a standby of the same cluster is no old primary.

@@ -68,13 +68,19 @@ func TestCheckFindsWhatSurvives(t *testing.T) {
 	run(t, admin, `SELECT pg_create_physical_replication_slot('away')`)
 	want("a standby that is not connected", driver.GrantsMayBeForgotten)
 	run(t, admin, `SELECT pg_drop_replication_slot('away')`)
-	server.Standby(t, false)
-	want("an asynchronous standby", driver.GrantsMayBeForgotten)
+	name := func(names string) {
+		t.Helper()
+		server.Set(t, "synchronous_standby_names", names)
+		postgrestest.WaitFor(t, "the setting is in effect", func() bool {
+			return scan[string](t, client(t, server.AdminURL("")), `SHOW synchronous_standby_names`) == names
+		})
+	}
 	server.Standby(t, true)
 	want("a synchronous standby", driver.GrantsSurvive)
-	server.Set(t, "synchronous_standby_names", "nobody")
-	postgrestest.WaitFor(t, "the setting is in effect", func() bool {
-		return scan[string](t, client(t, server.AdminURL("")), `SHOW synchronous_standby_names`) == "nobody"
-	})
+	server.Standby(t, false)
+	want("an asynchronous one beside it", driver.GrantsSurvive)
+	name("nobody")
 	want("a standby that is missing", driver.GrantsMayBeForgotten)
+	name("")
+	want("asynchronous standbys", driver.GrantsMayBeForgotten)
 }
