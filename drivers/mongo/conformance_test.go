@@ -32,7 +32,8 @@ func TestConformanceReplicaSet(t *testing.T) {
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) driver.Locker {
 			t.Helper()
-			l, err := driver.Open(t.Context(), urlOf(at, coll, "authSource=admin", "commandTimeout=4s"))
+			// As long as a busy machine may need, and shorter than the election timeout: a set that hangs until a call gives up elects nobody.
+			l, err := driver.Open(t.Context(), urlOf(at, coll, "authSource=admin", "commandTimeout=8s"))
 			if err != nil {
 				t.Fatal(err)
 			}
