@@ -85,6 +85,11 @@ func TestOnlyASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 		!strings.Contains(text, "w?b") {
 		t.Errorf("the screen:\n%s", text)
 	}
+	for _, text := range []string{"größe-東", "👍🏽!", "❤️!", "e\u0301!", "\x1b[1mé\x1b[m!"} {
+		if got := toASCII(text); ansi.StringWidth(got) != ansi.StringWidth(text) {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
 }
 
 // samples are records of each state, with names and owners that are hard to show.

@@ -39,12 +39,14 @@ func newStyle() style {
 // toASCII replaces what the terminal would show as other characters, and keeps the width.
 func toASCII(text string) string {
 	var out strings.Builder
-	for _, r := range text {
-		if r < utf8.RuneSelf {
-			out.WriteRune(r)
+	for text != "" {
+		shown, width, n, _ := ansi.DecodeSequence(text, ansi.NormalState, nil) // a character with what belongs to it, or an escape sequence
+		if strings.IndexFunc(shown, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
+			out.WriteString(shown)
 		} else {
-			out.WriteString(strings.Repeat("?", ansi.StringWidth(string(r))))
+			out.WriteString(strings.Repeat("?", width))
 		}
+		text = text[n:]
 	}
 	return out.String()
 }
