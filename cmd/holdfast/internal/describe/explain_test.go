@@ -217,3 +217,20 @@ func TestExplainShared(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// Every command that is shown for a lock whose name begins with a dash can be pasted.
+func TestCommandsForANameWithADash(t *testing.T) {
+	shared := holdfast.Record{Name: "-dash", State: driver.StateHeld, Holders: []driver.Holder{{Token: 3}, {Token: 4}}}
+	_, breaking := (&Explanation{Lock: Lock{Record: shared}, Can: memory.New().Capabilities()}).wayOutOfHolders()
+	slots := (&Explanation{Lock: Lock{Record: holdfast.Record{Name: "-dash"}, Slots: []holdfast.Record{{Name: "-dash"}}}}).ofSlots()
+	endless := fmt.Sprint(Facts(holdfast.Record{Name: "-dash", State: driver.StateHeld, Token: 5, Endless: true}))
+	for got, want := range map[string]string{
+		breaking:                    "holdfast break --token 4 -- -dash",
+		slots[len(slots)-1].command: "holdfast explain -- -dash",
+		endless:                     "holdfast break --token 5 -- -dash",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -341,3 +341,12 @@ func TestTopShowsSharedLocks(t *testing.T) {
 		t.Errorf("a break of one:\n%s", text)
 	}
 }
+
+// The command that breaks one holder of a shared lock can be pasted, also for a name that begins with a dash.
+func TestCommandForOneHolder(t *testing.T) {
+	shared := driver.Record{Name: "-dash", State: driver.StateHeld, Holders: []driver.Holder{{Token: 3}, {Token: 4}}}
+	m := modelOf(t, shared)
+	if got := m.whyNotBreak(shared); !strings.Contains(got, "holdfast break --token N -- -dash") {
+		t.Error(got)
+	}
+}
