@@ -1,8 +1,10 @@
 package web
 
 import (
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,6 +18,23 @@ const (
 	readTimeout     = 10 * time.Second
 )
 
+// foreign says why a request seems not to come from this page, and what helps. A form or script of another site can send neither
+// the header nor the token. A browser that reads the page by plain HTTP under a name does not say where a request comes from
+// (Sec-Fetch-Site), so its Origin is compared with the Host, which a proxy may have replaced.
+func (h *Handler) foreign(r *http.Request) string {
+	switch err := h.origin.Check(r); {
+	case err != nil && r.Header.Get("Sec-Fetch-Site") != "":
+		return "the request comes from another site: use the page itself"
+	case err != nil:
+		return fmt.Sprintf("the browser asked %.200q, and the request came with the host %.200q: let the proxy in front of this page keep "+
+			"the Host header, or serve the site by HTTPS", r.Header.Get("Origin"), r.Host)
+	case subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Holdfast-Token")), []byte(h.token)) != 1:
+		return "the request does not have the secret of this page: reload it; if several servers share this address, send each reader " +
+			"to the same one"
+	}
+	return ""
+}
+
 // breakLock breaks the lease of one holder. The lock becomes free when the lease ends; the page
 // cannot free it sooner, since two holders could then be at work. A lease that never ends is over at once.
 func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
@@ -23,14 +42,14 @@ func (h *Handler) breakLock(w http.ResponseWriter, r *http.Request) {
 	if h.options.User != nil {
 		log = log.With("user", h.options.User(r))
 	}
-	switch {
-	case !h.mayBreak(r):
+	if !h.mayBreak(r) {
 		log.Warn("holdfast: refused to break a lock: not allowed")
 		fail(w, http.StatusForbidden, "you may not break locks")
 		return
-	case !h.hasToken(r):
-		log.Warn("holdfast: refused to break a lock: the request does not come from the page")
-		fail(w, http.StatusForbidden, "the request does not come from this page: reload it")
+	}
+	if problem := h.foreign(r); problem != "" {
+		log.Warn("holdfast: refused to break a lock: the request does not come from the page", "problem", problem)
+		fail(w, http.StatusForbidden, problem)
 		return
 	}
 	var request struct {

@@ -95,6 +95,37 @@ func TestBreak(t *testing.T) {
 	}
 }
 
+// A refusal says what helps. Reloading helps only against another secret.
+func TestRefusalSaysWhatHelps(t *testing.T) {
+	t.Parallel()
+	p := serve(t, web.Options{MayBreak: everybody})
+	h := p.hold("job")
+	token := p.token()
+	for name, c := range map[string]struct {
+		header map[string]string
+		says   []string
+	}{
+		"another secret": {map[string]string{"X-Holdfast-Token": token + "x"}, []string{"reload it", "several servers"}},
+		"a proxy that replaces Host": {map[string]string{"X-Holdfast-Token": token, "Origin": "http://locks.example"},
+			[]string{`http://locks.example`, p.Listener.Addr().String(), "keep the Host header", "HTTPS"}},
+		"another site": {map[string]string{"X-Holdfast-Token": token, "Origin": "http://elsewhere.example", "Sec-Fetch-Site": "cross-site"},
+			[]string{"another site"}},
+	} {
+		code, text := p.post(fmt.Sprintf(`{"name":"job","token":"%d"}`, h.Token()), c.header)
+		for _, want := range c.says {
+			if code != http.StatusForbidden || !strings.Contains(text, want) {
+				t.Errorf("%s: status %d %s, want %q", name, code, text, want)
+			}
+			if reload := strings.Contains(text, "reload"); reload != (name == "another secret") {
+				t.Errorf("%s: %s", name, text)
+			}
+			if log := p.log.String(); !strings.Contains(log, want) || strings.Contains(log, token) {
+				t.Errorf("%s: the log has no %q, or the secret:\n%s", name, want, log)
+			}
+		}
+	}
+}
+
 func TestReadOnlyByDefault(t *testing.T) {
 	t.Parallel()
 	p := serve(t, web.Options{})

@@ -24,7 +24,8 @@ const (
 
 // update is the content of an event.
 type update struct {
-	AgeMs   int64  `json:"ageMs"` // since the backend answered
+	AgeMs   *int64 `json:"ageMs,omitempty"` // since the backend answered; absent if it never has
+	DueMs   int64  `json:"dueMs"`           // until its next answer is overdue
 	Error   string `json:"error,omitempty"`
 	Content any    `json:"content,omitempty"`
 }
@@ -58,10 +59,13 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) {
 		text := ": no answer yet\n\n"
 		if s != nil {
 			seen = s
-			state, content := show(s)
-			event, body := "tick", update{AgeMs: time.Since(s.At).Milliseconds(), Error: errorText(s.Err)}
-			if state != last {
-				event, body.Content, last = "view", content(), state
+			event, body := "tick", update{DueMs: time.Until(s.Overdue).Milliseconds(), Error: errorText(s.Err)}
+			if !s.At.IsZero() {
+				age := time.Since(s.At).Milliseconds()
+				body.AgeMs = &age
+				if state, content := show(s); state != last {
+					event, body.Content, last = "view", content(), state
+				}
 			}
 			data, err := json.Marshal(body)
 			if err != nil {

@@ -3,6 +3,7 @@ package web_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"net/http"
@@ -147,6 +148,60 @@ func TestEventsKeepTheConnection(t *testing.T) {
 			t.Errorf("what was read minutes ago is shown, or the connection is silent:\n%s", got)
 		}
 		stop()
+	})
+}
+
+// lastEvent is the last event of a stream.
+type lastEvent struct {
+	AgeMs   *int64
+	DueMs   int64
+	Error   string
+	Content json.RawMessage
+}
+
+func lastOf(t *testing.T, s *stream) (last lastEvent) {
+	t.Helper()
+	synctest.Wait()
+	text := s.Take()
+	if err := json.Unmarshal([]byte(text[strings.LastIndex(text, "data: ")+len("data: "):]), &last); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	return last
+}
+
+// Each event says how old the backend's answer is, and when the next one is overdue, so that the page
+// does not count on with what is old. Without any answer nothing is shown: not even that there are no locks.
+func TestEventsSayHowOldTheyAre(t *testing.T) {
+	t.Parallel()
+	inBubble(t, time.Second, func(t *testing.T, l *anonymous, _ *holdfast.Client, _ *web.Handler,
+		follow func(string) (*stream, context.CancelFunc)) {
+		s, stop := follow("/api/events")
+		time.Sleep(10 * time.Second)
+		if e := lastOf(t, s); e.AgeMs == nil || *e.AgeMs > 1000 || e.DueMs < 1000 || e.Error != "" {
+			t.Errorf("while the backend answers: %+v", e)
+		}
+		l.hung.Store(true)
+		time.Sleep(10 * time.Second)
+		if e := lastOf(t, s); e.AgeMs == nil || *e.AgeMs < 5000 || e.DueMs >= 0 || e.Error != "" {
+			t.Errorf("while it does not answer: %+v", e)
+		}
+		time.Sleep(30 * time.Second)
+		if e := lastOf(t, s); e.AgeMs == nil || *e.AgeMs < 30_000 || e.Error == "" || e.Content != nil {
+			t.Errorf("after its failure: %+v", e)
+		}
+		stop()
+	})
+	inBubble(t, time.Second, func(t *testing.T, l *anonymous, _ *holdfast.Client, _ *web.Handler,
+		follow func(string) (*stream, context.CancelFunc)) {
+		l.hung.Store(true)
+		for _, path := range []string{"/api/events", "/api/events?name=job", "/api/events?view=instances"} {
+			s, stop := follow(path)
+			time.Sleep(40 * time.Second)
+			if e := lastOf(t, s); e.AgeMs != nil || e.Error == "" || e.Content != nil {
+				t.Errorf("%s, although the backend has never answered: %+v", path, e)
+			}
+			stop()
+		}
 	})
 }
 

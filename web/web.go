@@ -13,7 +13,6 @@ package web
 import (
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -171,12 +170,6 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request) {
 
 func (h *Handler) mayBreak(r *http.Request) bool {
 	return h.options.MayBreak != nil && h.client.Locker().Capabilities().Breaker != nil && h.options.MayBreak(r)
-}
-
-// hasToken reports whether a request comes from this page. A form or script of another site can
-// send neither the header nor the token.
-func (h *Handler) hasToken(r *http.Request) bool {
-	return h.origin.Check(r) == nil && subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Holdfast-Token")), []byte(h.token)) == 1
 }
 
 // lock answers with one lock, read from the backend now.

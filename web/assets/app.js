@@ -16,7 +16,8 @@ let asked = null; // the lock that the question is about, with the token of the 
 let pressed = null; // the button that was pressed for it
 let returning = null; // the name of the lock from which the reader goes back to the list
 let heard = null; // when the last event came; null before the first, -Infinity after a failure
-let readAt = 0; // when the backend answered
+let readAt = null; // when the backend answered; null before its first answer
+let overdueAt = 0; // when its next answer is overdue
 let fault = "";
 
 function decoded(text) {
@@ -112,32 +113,51 @@ function follow() {
   for (const kind of ["view", "tick"]) {
     mine.addEventListener(kind, (event) => {
       if (mine !== stream) return;
-      const {ageMs, error = "", content} = JSON.parse(event.data);
+      const {ageMs, dueMs, error = "", content} = JSON.parse(event.data);
       heard = performance.now();
-      readAt = heard - ageMs;
+      readAt = ageMs === undefined ? null : heard - ageMs;
+      overdueAt = heard + dueMs;
       fault = error;
       if (content) show(content);
-      showLive();
+      showTime();
     });
   }
   mine.addEventListener("error", () => {
     if (mine !== stream) return;
     heard = -Infinity;
-    showLive();
+    showTime();
     if (mine.readyState === EventSource.CLOSED) setTimeout(() => mine === stream && follow(), 2000);
   });
+}
+
+// clock is the time by which the time left is counted. It is null while what is shown is old: the
+// holder may have renewed or released since.
+function clock() {
+  const now = performance.now();
+  return fault || now > Math.min(heard + staleAfter, overdueAt) ? null : now;
 }
 
 function showLive() {
   const now = performance.now();
   const stale = heard !== null && now - heard > staleAfter;
-  setText($("live"), heard === null ? "Connecting…" : stale ? "Not connected: what you see may be old" : fault ? "Connected, but the backend fails" : "Live");
-  const age = now - readAt;
-  setText($("age"), !stale && age > 2000 ? `as of ${duration(age)} ago` : "");
-  $("live").parentElement.classList.toggle("bad", stale || !!fault);
+  const old = heard !== null && clock() === null;
+  setText($("live"), heard === null ? "Connecting…" : stale ? "Not connected: what you see may be old" : fault ? "Connected, but the backend fails"
+    : old ? "No answer from the backend" : "Live");
+  const age = readAt === null ? 0 : now - readAt;
+  setText($("age"), age > 2000 ? old ? `(last answer ${duration(age)} ago)` : `as of ${duration(age)} ago` : "");
+  $("live").parentElement.classList.toggle("bad", old);
   $("live").parentElement.classList.toggle("waiting", heard === null);
+  $("main").classList.toggle("old", old);
   $("problem").hidden = !fault;
-  setText($("problem"), fault ? "The backend cannot be read. The page shows what was read last. " + fault : "");
+  setText($("problem"), fault ? "The backend cannot be read. " + (readAt === null ? "" : "The page shows what was read last. ") + fault : "");
+}
+
+// showTime shows what changes with time alone.
+function showTime() {
+  const now = clock();
+  for (const line of $("rows").children) updateRow(line, line.row, now);
+  if (shown?.row) showHolders();
+  showLive();
 }
 
 const stamped = (row) => ({...row, came: performance.now(), holders: row.holders?.map((holder) => ({...holder, came: performance.now()}))});
@@ -151,7 +171,7 @@ function showPages(content) {
 }
 
 function showLocks(content) {
-  const now = performance.now();
+  const now = clock();
   sync($("rows"), content.rows.map(stamped), (row) => row.name, tableRow, (line, row) => updateRow(line, row, now));
   const part = (state) => `${content.states[state] || 0} ${state}`;
   const filtered = query.q || query.state ? `${content.matching} shown of ` : "";
@@ -194,7 +214,7 @@ function showDetail(content) {
 
 // showHolders shows who holds the lock that is shown. Each of several can be broken by itself.
 function showHolders() {
-  const now = performance.now();
+  const now = clock();
   const {row} = shown;
   const holders = row.holders || [];
   showFacts($("facts"), row, now);
@@ -225,7 +245,7 @@ async function showHistory(name) {
 // askToBreak asks about the holder, or about one of those who share the lock.
 function askToBreak(holder, button) {
   const row = {...shown.row, ...holder};
-  const left = leftOf(row, performance.now());
+  const left = leftOf(row, clock());
   const others = (row.sharing || 1) - 1;
   setText($("question-text"), `${row.name} is held by ${row.owner || "an owner that the backend does not report"}, token ${row.token || "unknown"}.`);
   setText($("question-notice"), row.endless ? "The holder is not notified, and may still be at work." : "The holder's work is cancelled when it notices, before its lease ends.");
@@ -339,12 +359,7 @@ try { // a browser may forbid storage
   $("letters").addEventListener("change", () => localStorage.setItem("holdfast-letters", $("letters").checked ? "yes" : "no"));
 } catch { /* the choice lasts as long as the page */ }
 
-setInterval(() => {
-  const now = performance.now();
-  for (const line of $("rows").children) updateRow(line, line.row, now);
-  if (shown?.row) showHolders();
-  showLive();
-}, 1000);
+setInterval(showTime, 1000);
 
 readSession();
 open();

@@ -54,9 +54,10 @@ export function moment(text) {
   return today ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
-// leftOf is the time left of a row that came at a time of this page's clock.
+// leftOf is the time left of a row that came at a time of this page's clock. It is null if it is not
+// known, as it is when now is null, because what is shown is old.
 export function leftOf(row, now) {
-  return row.remainingMs === undefined ? null : Math.max(0, row.remainingMs - (now - row.came));
+  return row.remainingMs === undefined || now === null ? null : Math.max(0, row.remainingMs - (now - row.came));
 }
 
 // stateOf names a state. A held lock with little time left has its own: its holder may be gone.
@@ -90,7 +91,7 @@ function showLeft(node, row, now) {
     bar.max = row.ttlMs || left || 1;
     bar.value = left;
   }
-  setText(text, known ? duration(left) : !isHeld(row) ? "–" : row.endless ? "never ends" : row.ttlMs ? "at most " + duration(row.ttlMs) : "not reported");
+  setText(text, known ? duration(left) : !isHeld(row) ? "–" : row.endless ? "never ends" : now === null ? "not known" : row.ttlMs ? "at most " + duration(row.ttlMs) : "not reported");
 }
 
 function ownerText(row) {

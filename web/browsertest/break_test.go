@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -123,6 +125,40 @@ func TestReadOnly(t *testing.T) {
 		body: '{"name":"job","token":"%d"}'}).then(a => a.status)`, h.Token()))
 	if !hidden || status != http.StatusForbidden || isBroken(t, client, "job") {
 		t.Errorf("the button is hidden: %v; a request's status: %d", hidden, status)
+	}
+}
+
+// Behind a proxy without TLS the browser does not say where a request comes from. If the proxy replaces Host, the refusal says
+// that this has to change; with Host the lock can be broken.
+func TestBreakBehindProxy(t *testing.T) {
+	u := backends["file"](t)
+	client := open(t, u)
+	lock(t, client, "job")
+	s := serve(t, u, "--allow-break", "--host", site)
+	to, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, keep := range []bool{false, true} {
+		proxy := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			if keep {
+				r.Out.Host = r.In.Host
+			}
+		}})
+		t.Cleanup(proxy.Close)
+		p := newTab(t)
+		p.goTo("http://" + site + strings.TrimPrefix(proxy.URL, "http://127.0.0.1") + "/#/lock/job")
+		p.do(chromedp.Click(chromedp.CSS("#break")), chromedp.Click(chromedp.CSS("#question .danger")))
+		if keep {
+			p.until(bodyHas("Broken: the backend refuses"))
+		} else {
+			p.until(bodyHas("Not broken: ") + " && " + bodyHas("keep the Host header") + " && !" + bodyHas("reload"))
+		}
+		if isBroken(t, client, "job") != keep {
+			t.Errorf("with Host %v: broken is %v", keep, !keep)
+		}
+		p.do(chromedp.Navigate("about:blank"))
 	}
 }
 

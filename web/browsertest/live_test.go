@@ -1,11 +1,13 @@
 package browsertest
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,15 +179,75 @@ func TestHiddenTab(t *testing.T) {
 	p.until(rowHas("job", "free"))
 }
 
-// While the backend fails, the page says so and shows what was read last.
+// colour returns the colour of the mark before a node.
+func colour(p *tab, selector string) string {
+	return js[string](p, `getComputedStyle(document.querySelector(`+quote(selector)+`), "::before").color`)
+}
+
+// timeLeft is a condition: the first row has a text as its time left, its bar is shown or hidden, and it is not "expires soon".
+func timeLeft(text string, bar bool) string {
+	const cell = `document.querySelector("#rows .left")`
+	return fmt.Sprintf(`%[1]s?.innerText.includes(%[2]s) && %[1]s.querySelector("progress").hidden === %[3]t && !%[4]s`,
+		cell, quote(text), !bar, bodyHas("expires soon"))
+}
+
+// While the backend fails, the page says so and shows what was read last: without the time left, which it cannot know, and
+// without a green mark.
 func TestBackendFails(t *testing.T) {
+	u := backends["file"](t)
+	client := open(t, u)
+	lock(t, client, "job")
+	s := serve(t, u, "--refresh", "100ms")
+	p, detail := newTab(t), newTab(t)
+	detail.goTo(s.url + "#/lock/job")
+	detail.until(bodyHas("Held since"))
+	p.goTo(s.url)
+	p.until(rowHas("job", "held") + " && " + timeLeft(" s", true))
+	live, held := colour(p, ".live"), colour(p, ".state")
+	breakFolder(t, u)
+	p.until(bodyHas("Connected, but the backend fails") + " && " + bodyHas("The backend cannot be read. The page shows what was read last.") +
+		" && " + rowHas("job", "") + " && " + timeLeft("not known", false))
+	detail.until(bodyHas("not known") + " && !" + bodyHas("expires soon"))
+	if a, b := colour(p, ".live"), colour(p, ".state"); a == live || b == held {
+		t.Errorf("the marks are %s and %s as before", a, b)
+	}
+	late := newTab(t) // after a while in which nobody has looked it has no answer at all
+	p.do(chromedp.Navigate("about:blank"))
+	detail.do(chromedp.Navigate("about:blank"))
+	other := serve(t, u)
+	late.do(chromedp.Navigate(other.url))
+	late.until(bodyHas("The backend cannot be read.") + " && !" + bodyHas("was read last") + " && !" + bodyHas("no lock yet") +
+		` && document.getElementById("age").textContent === ""`)
+}
+
+// When no answer comes, the page is live no longer than the next answer takes, and later says that it is not connected, too. The
+// time left is dropped with that. It comes back with the answers.
+func TestNoAnswer(t *testing.T) {
 	u := backends["file"](t)
 	client := open(t, u)
 	lock(t, client, "job")
 	s := serve(t, u, "--refresh", "100ms")
 	p := newTab(t)
 	p.goTo(s.url)
-	p.until(rowHas("job", "held"))
-	breakFolder(t, u)
-	p.until(bodyHas("Connected, but the backend fails") + " && " + bodyHas("The backend cannot be read") + " && " + rowHas("job", ""))
+	p.until(rowHas("job", "held") + " && " + timeLeft(" s", true))
+	live := colour(p, ".live")
+	if err := s.process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume := func() {
+		if err := s.process.Signal(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(resume) // before its end is waited for
+	p.until(bodyHas("No answer from the backend (last answer") + " && " + timeLeft("not known", false))
+	if colour(p, ".live") == live {
+		t.Error("the mark is as if it were live")
+	}
+	p.until(bodyHas("Not connected: what you see may be old (last answer") + " && " + timeLeft("not known", false))
+	resume()
+	p.until(`document.getElementById("live").textContent === "Live" && ` + timeLeft(" s", true))
+	if colour(p, ".live") != live {
+		t.Error("the mark is not as before")
+	}
 }
