@@ -23,6 +23,23 @@ type Checker interface {
 	RemoveProbe(ctx context.Context, name string) error
 }
 
+// CheckWrites is [Checker].Check for what only writes can show. It writes values that are no lock's. A Locker without a method
+// CheckWrites, below the wrappers that have a method Unwrap, has nothing to try.
+func CheckWrites(ctx context.Context, l Locker, report func(Finding)) error {
+	for {
+		switch w := l.(type) {
+		case interface {
+			CheckWrites(ctx context.Context, report func(Finding)) error
+		}:
+			return w.CheckWrites(ctx, report)
+		case interface{ Unwrap() Locker }:
+			l = w.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
 // Finding is what was found out about one thing.
 type Finding struct {
 	// Subject names what was examined, such as "TTL index". It does not depend on the result.

@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 		store, clock := newStore(), locktest.NewClock()
 		store.now = clock.Now
 		cfg := conformance(store, cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer,
-			History: driver.DefaultHistory}, Watch: store.watch})
+			History: driver.DefaultHistory}, Watch: store.watch, ProbeRounds: 4})
 		cfg.Advance = clock.Advance
 		lockertest.Run(t, cfg)
 	})

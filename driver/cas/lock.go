@@ -20,6 +20,9 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 	var refusal error
 	var granted *state
 	err := l.call(ctx, "acquire", req.Name, req.Validate(l.config.Info), func(ctx context.Context) error {
+		if err := l.stopped(); err != nil {
+			return err
+		}
 		holder := lockrecord.Digest(req.ID)
 		err := l.change(ctx, req.Name, nil, func(s *state) (write bool, err error) {
 			lease, refusal = driver.Lease{}, nil
@@ -101,6 +104,9 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, e
 	invalid := driver.ValidateRenew(lease, l.config.Info.Limits)
 	var renewed *state
 	err := l.call(ctx, "renew", lease.Name, invalid, func(ctx context.Context) (err error) {
+		if err := l.lostByVerdict(); err != nil {
+			return err
+		}
 		if lease.Mode == driver.Shared {
 			var next driver.LeaseState
 			if next, err = l.renewReader(ctx, lease); err == nil {
@@ -111,7 +117,7 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, e
 		return l.change(ctx, lease.Name, l.recall(lease), func(s *state) (bool, error) {
 			holder := lockrecord.Digest(lease.ID)
 			if !s.Renew(holder, lease.TTL, s.now) {
-				return false, driver.ErrLost
+				return false, l.lost(s, lease)
 			}
 			l.lengthen(s, holder, lease.TTL)
 			renewed = s
@@ -129,6 +135,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.call(ctx, "release", lease.Name, driver.ValidateName(lease.Name, l.config.Info.Limits), func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, l.recall(lease), func(s *state) (bool, error) {
 			if !s.Release(lockrecord.Digest(lease.ID), s.now) {
+				_ = l.lost(s, lease)
 				return false, nil // it was released, perhaps by a write of this call
 			}
 			s.freed()
@@ -226,6 +233,9 @@ func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at dri
 func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte, at driver.DataRevision) error {
 	invalid := driver.ValidateWriteData(lease, data, l.config.Info.Limits)
 	return l.call(ctx, "write data", lease.Name, invalid, func(ctx context.Context) error {
+		if err := l.lostByVerdict(); err != nil {
+			return err
+		}
 		return l.change(ctx, lease.Name, l.recall(lease), func(s *state) (bool, error) {
 			holder := lockrecord.Digest(lease.ID)
 			if s.writes > 0 && s.Holder == holder && s.DataRevision() == at.Next() && string(s.Data) == string(data) {

@@ -21,9 +21,12 @@ type Locker struct {
 	began     time.Time
 	sightings sightings
 	clock     storeClock
-	probed    atomic.Bool
+	unsafe    atomic.Pointer[verdict] // why the store must not be used
+	young     bool                    // the store has passed few races, set by Open
 
 	calls   *driverutil.Calls // Close interrupts them when it gives up waiting
+	racing  context.Context   //nolint:containedctx // that of goOnRacing, which Close ends at once
+	stop    context.CancelFunc
 	mu      sync.Mutex
 	waiting map[string]*waiting
 	// renewals has the names of which a reader is renewed now, and the renewals of others that wait for that.
@@ -42,8 +45,13 @@ var _ interface {
 } = (*Locker)(nil)
 
 // Open makes a Locker. It races conditional writes on the store, at the key [ProbeKey], and refuses a store
-// that lets two of them win or ignores their condition, because two clients could then hold one lock. A store
-// that does so now and then can pass: each round finds only what happens during it.
+// that lets two of them win or ignores their condition, because two clients could then hold one lock.
+//
+// A store that does so now and then can pass, since each round finds only what happens during it. So the value of the key counts the
+// rounds of all programs. Until there are some hundred, Open makes more of them, and the Locker goes on racing every 2 s. A
+// Locker that sees two writes win stores that as a verdict in the value. With a verdict Open fails, and Lockers that still race
+// acquire and renew nothing more, until a person deletes the value. A holder that finds another one with its own token proves
+// the same, if Info.Failover is [driver.GrantsSurvive].
 func Open(ctx context.Context, store Store, config Config) (*Locker, error) {
 	config, err := config.withDefaults()
 	if err == nil && store == nil {
@@ -53,12 +61,15 @@ func Open(ctx context.Context, store Store, config Config) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{store: store, config: config, now: time.Now, began: time.Now(), waiting: map[string]*waiting{}, calls: driverutil.NewCalls()}
+	l.racing, l.stop = context.WithCancel(l.calls.Context())
 	if config.ProbeRounds > 0 {
 		if err := l.call(ctx, "probe", "", nil, l.probe); err != nil {
 			l.calls.Interrupt()
 			return nil, err
 		}
-		l.probed.Store(true)
+	}
+	if l.young {
+		l.calls.Go(func() { l.goOnRacing(l.racing) })
 	}
 	return l, nil
 }
@@ -99,6 +110,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		return nil
 	}
 	l.stopWatches()
+	l.stop()
 	var err error
 	select {
 	case <-idle: // the calls have time limits

@@ -117,7 +117,7 @@ func TestProbe(t *testing.T) {
 				h := &hostile{memStore: newStore()}
 				c.spoil(h)
 				for range 2 { // the second time there is a value
-					l, err := cas.Open(t.Context(), h, with(cas.Config{Info: driver.Info{Expiry: c.expiry}}))
+					l, err := cas.Open(t.Context(), h, with(cas.Config{Info: driver.Info{Expiry: c.expiry}, ProbeRounds: 4}))
 					if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 						t.Fatalf("Open: %v, want %q", err, c.want)
 					}
@@ -127,7 +127,7 @@ func TestProbe(t *testing.T) {
 						}
 						continue
 					}
-					if found := probedAtOpen(t, l); found != driver.LevelOK {
+					if found := findings(t, l)["conditional writes"].Level; found != driver.LevelOK {
 						t.Errorf("conditional writes are %v", found)
 					}
 					if err := l.Close(t.Context()); err != nil {
@@ -137,21 +137,6 @@ func TestProbe(t *testing.T) {
 			})
 		})
 	}
-}
-
-// probedAtOpen returns what Check finds about the conditional writes that Open tried.
-func probedAtOpen(t *testing.T, l *cas.Locker) driver.Level {
-	t.Helper()
-	found := driver.LevelWrong
-	err := l.Check(t.Context(), func(f driver.Finding) {
-		if f.Subject == "conditional writes" {
-			found = f.Level
-		}
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	return found
 }
 
 // putSlowly compares and writes in two steps.
@@ -198,7 +183,7 @@ func TestProbesOfManyProcesses(t *testing.T) {
 		errs := make(chan error)
 		for range 20 {
 			go func() {
-				l, err := cas.Open(t.Context(), store, with(cas.Config{}))
+				l, err := cas.Open(t.Context(), store, with(cas.Config{ProbeRounds: 4}))
 				if err == nil {
 					err = l.Close(t.Context())
 				}

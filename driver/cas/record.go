@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -19,7 +20,8 @@ const format = 1
 type record struct {
 	Format int    `json:"version"`
 	Name   string `json:"name"`
-	// Unique is another text in each value, so that no two values are equal: the version of some stores is a hash.
+	// Unique is another text in each value, so that no two values are equal: the version of some stores is a hash. It begins
+	// with the lineage, which stays until the value is deleted.
 	Unique string `json:"unique"`
 	// Expiry is how leases are judged. The times of the two ways cannot be compared.
 	Expiry string `json:"expiry"`
@@ -32,8 +34,18 @@ type record struct {
 
 // encode returns the value to store. It changes Unique.
 func (r *record) encode() ([]byte, error) {
-	r.Format, r.Unique, r.Past = format, rand.Text(), r.HistoryText()
+	line := lineage(r.Unique)
+	if line == "" {
+		line = rand.Text()[:8]
+	}
+	r.Format, r.Unique, r.Past = format, line+"-"+rand.Text(), r.HistoryText()
 	return json.Marshal(r)
+}
+
+// lineage is what all values of a key have in common since it had none.
+func lineage(unique string) string {
+	line, _, _ := strings.Cut(unique, "-")
+	return line
 }
 
 // decode reads the value of a key. name is the lock's, or empty for any lock with this key. Everything

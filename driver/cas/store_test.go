@@ -280,6 +280,9 @@ func with(config cas.Config) cas.Config {
 	if config.Info.Limits.MinTTL == 0 {
 		config.Info.Limits.MinTTL = time.Millisecond
 	}
+	if config.ProbeRounds == 0 { // a young store is raced all the time
+		config.ProbeRounds = -1
+	}
 	return config
 }
 

@@ -83,6 +83,11 @@ func Examine(ctx context.Context, l driver.Locker) (*Report, error) {
 		r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Check again."})
 	}
 	r.promises(l.Info()) // a driver may find out by its checks what it can promise
+	if ctx.Err() == nil && r.Verdict() != driver.LevelWrong {
+		if err := driver.CheckWrites(ctx, l, r.add); err != nil && ctx.Err() == nil {
+			r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Check again."})
+		}
+	}
 	missing := ctx.Err() == nil && r.examineRecords(ctx, l)
 	switch {
 	case ctx.Err() != nil:

@@ -323,3 +323,26 @@ func (d declared) Info() driver.Info {
 	d.change(&info)
 	return info
 }
+
+// writing is a driver that can also try what only writes show.
+type writing struct {
+	driver.Locker
+	level driver.Level
+}
+
+func (w writing) CheckWrites(_ context.Context, report func(driver.Finding)) error {
+	report(driver.Finding{Subject: "race of writes", Level: w.level, Detail: "raced", Remedy: "Stop all programs."})
+	return nil
+}
+
+// What only writes show is tried through a wrapper, and no lock is taken on a backend that it shows to be wrong.
+func TestWritesAreChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for level, probe := range map[driver.Level]driver.Level{driver.LevelOK: driver.LevelOK, driver.LevelWrong: driver.LevelUnchecked} {
+			pass := func(ctx context.Context, c driver.Call, next driver.Next) driver.Answer { return next(ctx, c) }
+			r := examineLocker(t, driver.Intercept(writing{memory.New(), level}, pass))
+			wantFound(t, r, "race of writes", level, "Stop all programs")
+			wantFound(t, r, "probe lock", probe, "")
+		}
+	})
+}

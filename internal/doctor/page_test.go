@@ -136,8 +136,8 @@ func TestPageListsEveryCheck(t *testing.T) {
 // A driver that is built on package cas examines what that package does, with checks of its own or without.
 func TestChecksOfADriverOnCAS(t *testing.T) {
 	for own, want := range map[string][]string{
-		"// no checks of its own":        {"conditional writes", "store"},
-		`const subjectBucket = "bucket"`: {"bucket", "conditional writes", "store"},
+		"// no checks of its own":        {"conditional writes", "race of writes", "store"},
+		`const subjectBucket = "bucket"`: {"bucket", "conditional writes", "race of writes", "store"},
 	} {
 		dir := t.TempDir()
 		text := "package acme\n\nimport _ \"" + casImport + "\"\n\n" + own + "\n"
