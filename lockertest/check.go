@@ -173,7 +173,9 @@ func (c *check) takeOver(l driver.Locker, req driver.Request, earliest, latest t
 }
 
 // expire lets time pass until leases granted so far, for ttl at most, have certainly ended.
-func (c *check) expire(ttl time.Duration) { c.pass(c.ctx, ttl+c.tolerance(ttl)+ttl/10) }
+func (c *check) expire(ttl time.Duration) {
+	c.pass(c.ctx, ttl+c.tolerance(ttl)+ttl/10+2*c.cfg.ClockStep)
+}
 
 // eventually polls cond. It is for backends that show a change with a delay.
 func (c *check) eventually(what string, cond func() bool) {

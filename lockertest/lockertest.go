@@ -87,6 +87,10 @@ type Config struct {
 	// least one second that the limits allow.
 	TTL time.Duration
 
+	// ClockStep is the step in which the store's clock advances, such as a second for the header Date of HTTP. A lease may last
+	// for up to two steps more.
+	ClockStep time.Duration
+
 	// Slack is how long after a lease's end the backend may take to grant the lock to
 	// another. The default is 10 s, which is enough for a busy machine, too.
 	Slack time.Duration

@@ -69,12 +69,12 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("without a watch, a clock in steps, in real time", func(t *testing.T) {
 		t.Parallel()
-		const step = 20 * time.Millisecond
+		const step = 100 * time.Millisecond
 		store := newStore()
 		store.now = func() time.Time { return time.Now().Truncate(step) }
 		cfg := conformance(store, cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer, History: 2},
 			ClockStep: step})
-		cfg.TTL = 400 * time.Millisecond
+		cfg.TTL, cfg.ClockStep = 400*time.Millisecond, step
 		lockertest.Run(t, cfg)
 	})
 }

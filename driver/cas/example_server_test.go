@@ -86,12 +86,13 @@ func TestExample(t *testing.T) {
 			t.Cleanup(func() { _ = l.(*cas.Locker).Close(context.WithoutCancel(t.Context())) })
 			return l
 		},
-		Advance: clock.Advance,
-		TTL:     30 * time.Second,
-		Forget:  store.forget,
-		Stall:   store.stall,
-		Deny:    store.deny,
-		Damage:  store.damage,
-		Without: []string{"FailOver"},
+		Advance:   clock.Advance,
+		TTL:       10 * time.Second,
+		ClockStep: time.Second,
+		Forget:    store.forget,
+		Stall:     store.stall,
+		Deny:      store.deny,
+		Damage:    store.damage,
+		Without:   []string{"FailOver"},
 	})
 }
