@@ -115,8 +115,9 @@ type Config struct {
 	// ClockStep is the step in which Value.Now advances, such as a second for the header Date of HTTP. Leases
 	// last for so much longer.
 	ClockStep time.Duration
-	// Watch, if not nil, reports changes of a key to changed until ctx ends or reporting fails: first when it
-	// has come into effect, and then after each change. The value is the new one; without a Version it is read.
+	// Watch, if not nil, reports changes of a key to changed until ctx ends or reporting fails: first when it has come into
+	// effect, and then after each change. It returns within a second of the end of ctx.
+	// The value is the new one; without a Version it is read.
 	// A Get that begins after the report returns that value or a later one. changed returns at once. One call of
 	// Watch runs for each name that somebody waits for. It is repeated after an error.
 	Watch func(ctx context.Context, key string, changed func(Value)) error

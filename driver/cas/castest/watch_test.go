@@ -1,0 +1,122 @@
+package castest_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
+)
+
+// watchedStore is a store in memory that reports its writes to subscribers, whose connections can be cut.
+type watchedStore struct {
+	cas.Store
+	mu          sync.Mutex
+	writes      int
+	subscribers map[chan struct{}]bool
+}
+
+func (s *watchedStore) Get(context.Context, string) (cas.Value, error) { return cas.Value{}, nil }
+
+func (s *watchedStore) Put(context.Context, string, []byte, string) (cas.Written, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	for c := range s.subscribers {
+		c <- struct{}{}
+	}
+	return cas.Written{}, nil
+}
+
+func (s *watchedStore) subscribe() chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.subscribers == nil {
+		s.subscribers = map[chan struct{}]bool{}
+	}
+	c := make(chan struct{}, 1000)
+	s.subscribers[c] = true
+	return c
+}
+
+// cut closes the channels of all subscribers.
+func (s *watchedStore) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.subscribers {
+		close(c)
+	}
+	clear(s.subscribers)
+}
+
+// Each fault of a Watch breaks its clause, and no other.
+func TestRunWatch(t *testing.T) {
+	type watch func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error
+	right := func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
+		c := s.subscribe()
+		changed(cas.Value{})
+		for {
+			select {
+			case _, open := <-c:
+				if !open {
+					return errors.New("cut")
+				}
+				changed(cas.Value{})
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	for what, c := range map[string]struct {
+		watch  watch
+		broken string
+	}{
+		"right": {watch: right},
+		"does not end": {broken: "ends with its context", watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
+			err := right(s, ctx, changed)
+			if ctx.Err() != nil {
+				time.Sleep(77 * time.Second)
+			}
+			return err
+		}},
+		"too early": {broken: "is in effect when it says so", watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
+			changed(cas.Value{})
+			time.Sleep(time.Millisecond)
+			first := true
+			return right(s, ctx, func(v cas.Value) {
+				if !first {
+					changed(v)
+				}
+				first = false // it was reported already
+			})
+		}},
+		"ends silently": {broken: "survives a cut", watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
+			if err := right(s, ctx, changed); ctx.Err() != nil {
+				return err
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &watchedStore{}
+				failed := castest.FailedWatch(t.Context(), castest.Watched{Store: s, Cut: s.cut,
+					Watch: func(ctx context.Context, _ string, changed func(cas.Value)) error { return c.watch(s, ctx, changed) }})
+				if c.broken != "" && failed[c.broken] == nil || c.broken == "" && len(failed) > 0 {
+					t.Errorf("broken: %v, want %q", failed, c.broken)
+				}
+				time.Sleep(2 * time.Minute) // until all have returned
+			})
+		})
+	}
+	t.Run("run", func(t *testing.T) {
+		s := &watchedStore{}
+		castest.RunWatch(t, castest.Watched{Store: s, Cut: s.cut,
+			Watch: func(ctx context.Context, _ string, changed func(cas.Value)) error { return right(s, ctx, changed) }})
+	})
+}
