@@ -30,7 +30,7 @@ vet-oldest: ## vet what users import, with the Go that is installed: the oldest 
 	@for module in . $(DRIVER_MODULES) otelholdfast holdfastvet; do echo "$$module: go vet ./..."; $(GO) -C $$module vet ./... || exit 1; done
 
 .PHONY: test-page
-test-page: setup ## test the page in a real Chromium, with axe-core, on a folder, MongoDB and Azurite: two minutes
+test-page: setup docs ## test the page in a real Chromium, with axe-core, with all backends, and the site's search: two minutes
 	@$(GO) run ./tools/setup browser
 	$(GO) -C web/browsertest test -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
