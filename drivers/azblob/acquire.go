@@ -88,10 +88,10 @@ func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (d
 				Broken: hasCode(err, bloberror.LeaseIsBreakingAndCannotBeAcquired)}}
 		case hasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound):
 			if err := l.createBlob(ctx, b); err != nil {
-				return driver.Lease{}, denied(err)
+				return driver.Lease{}, denied(ctx, err)
 			}
 		default:
-			return driver.Lease{}, denied(err)
+			return driver.Lease{}, denied(ctx, err)
 		}
 	}
 	return driver.Lease{}, errChanging
@@ -172,7 +172,7 @@ func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request)
 			return driver.Lease{}, err
 		default:
 			if l.releaseUnrecorded(ctx, b, now) {
-				err = denied(err)
+				err = denied(ctx, err)
 			}
 			return driver.Lease{}, err
 		}

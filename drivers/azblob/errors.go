@@ -1,12 +1,12 @@
 package azblob
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -110,27 +110,7 @@ func redact(err error) error {
 		}
 		return redact(request.Err)
 	}
-	return withoutChain(err)
-}
-
-var errNoCredential = errors.New("no credential for Azure was found that works: set " + envConnectionString + ", " + envKey + " or " +
-	envSAS +
-	", run \"az login\", or give this machine a managed identity or workload identity")
-
-// refusedCredential finds the credentials of a chain that were refused, and Microsoft Entra's code of the reason.
-var refusedCredential = regexp.MustCompile(`\w+Credential authentication failed|AADSTS\d+`)
-
-// withoutChain shortens the error of azidentity's default chain, which lists in dozens of lines all that was tried. A machine
-// outside of Azure can have a service at the address of managed identities that refuses the request.
-func withoutChain(err error) error {
-	if !strings.HasPrefix(err.Error(), "DefaultAzureCredential: failed to acquire a token") {
-		return err
-	}
-	found := refusedCredential.FindAllString(err.Error(), -1)
-	if len(found) == 0 {
-		return errNoCredential
-	}
-	return fmt.Errorf("%w (%s)", errNoCredential, strings.Join(slices.Compact(found), ", "))
+	return withoutLogin(err)
 }
 
 // Answers are classified by code, since the same fact has status 409 in one request and 412 in
@@ -153,11 +133,13 @@ var (
 )
 
 // denied marks an error of a request that the service refused for want of a right or a credential, or because of the
-// blob's tier or policy. The caller makes sure that no earlier request of its operation changed anything.
-func denied(err error) error {
+// blob's tier or policy, or that was not sent because no credential works. The caller makes sure that no earlier request of its
+// operation changed anything.
+func denied(ctx context.Context, err error) error {
 	cleaned := redact(err)
 	var answer *StorageError
-	if errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)) {
+	if errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)) ||
+		errors.Is(cleaned, errNoCredential) && ctx.Err() == nil { // a credential that is slow seems to be missing
 		return driver.Denied(cleaned)
 	}
 	return err

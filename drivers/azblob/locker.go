@@ -215,7 +215,7 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 		l.addSAS(err)
 	}
 	if ctx.Err() == nil && l.closing.Err() == nil && o.verb != "acquire" && !sent.inDoubt.Load() {
-		err = denied(err) // acquire itself knows whether it is certain
+		err = denied(limited, err) // acquire itself knows whether it is certain
 	}
 	switch cause := context.Cause(ctx); {
 	case err == nil, driver.OutcomeKnown(err):

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -347,40 +343,6 @@ func TestEndpointWithoutAccountOfAzurite(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-// Without any credential the error is one line that says what to do, and not the list of all that the SDK has tried.
-func TestNoCredential(t *testing.T) {
-	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "AZURE_") || strings.HasPrefix(name, "IDENTITY_") ||
-			strings.HasPrefix(name, "MSI_") {
-			t.Setenv(name, "")
-		}
-	}
-	t.Setenv("PATH", t.TempDir()) // no az, no azd
-	credential, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{
-		ClientOptions: azcore.ClientOptions{Transport: noNetwork{}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = credential.GetToken(t.Context(), policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}})
-	if redact(nil) != nil {
-		t.Error("no error becomes one")
-	}
-	if err == nil || !errors.Is(redact(err), errNoCredential) || strings.Contains(redact(err).Error(), "\n") {
-		t.Errorf("got %v", redact(err))
-	}
-	refused := errors.New("DefaultAzureCredential: failed to acquire a token.\nAttempted credentials:\n\tEnvironmentCredential " +
-		"authentication failed.\nPOST https://login\n{ AADSTS7000215: invalid")
-	if got := redact(refused).Error(); got != errNoCredential.Error()+" (EnvironmentCredential authentication failed, AADSTS7000215)" {
-		t.Errorf("of a secret that is wrong: %s", got)
-	}
-}
-
-// noNetwork refuses each request.
-type noNetwork struct{}
-
-func (noNetwork) Do(*http.Request) (*http.Response, error) { return nil, errors.New("no network") }
 
 // An emulator that does not run is said to be one.
 func TestEmulatorDoesNotRun(t *testing.T) {
