@@ -62,7 +62,7 @@ func (c *Client) Locker() Locker { return c.core.Locker() }
 // Info returns what the backend declares: its limits, what it promises, and what it does not.
 func (c *Client) Info() Info { return c.core.Info() }
 
-// Capabilities returns what the backend can do beyond this package: hand over, renew and read in batches, store data.
+// Capabilities returns what the backend can do beyond this package: wake waiters, renew and read in batches, store data.
 func (c *Client) Capabilities() Capabilities { return c.core.Capabilities() }
 
 // Inspect reads a lock's record. It does not retry a failure, and ends within the time of

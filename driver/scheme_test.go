@@ -28,7 +28,7 @@ func wantRefused(t *testing.T, rawURL, want string) {
 	}
 }
 
-// A program without a driver is told so, and how to import one.
+// The error of a program without a driver says how to import one.
 func TestOpenWithoutADriver(t *testing.T) {
 	withDrivers(t)
 	const none = `those of imported drivers (none is imported; such as import _ "github.com/holdfast-go/holdfast/drivers/file")`

@@ -48,7 +48,7 @@ var _ interface {
 // that lets two of them win or ignores their condition, because two clients could then hold one lock.
 //
 // A store that does so now and then can pass, since each round finds only what happens during it. So the value of the key counts the
-// rounds of all programs. Until there are some hundred, Open makes more of them, and the Locker goes on racing every 2 s. A
+// rounds of all programs. Until there are 200, Open makes more of them, and the Locker goes on racing every 2 s. A
 // Locker that sees two writes win stores that as a verdict in the value. With a verdict Open fails, and Lockers that still race
 // acquire and renew nothing more, until a person deletes the value. A holder that finds another one with its own token proves
 // the same, if Info.Failover is [driver.GrantsSurvive].

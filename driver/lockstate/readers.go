@@ -171,7 +171,7 @@ func (k *Lock) endReader(i int, end driver.End, until time.Time) {
 	k.sum()
 }
 
-// endedReader is to be called after a reader has ended. The lock is free from now on if no other has a valid lease: those whose leases have
+// endedReader must be called after a reader has ended. The lock is free from now on if no other has a valid lease: those whose leases have
 // expired end, too, since the turns of the waiters would count from their expiry.
 func (k *Lock) endedReader(now Moment) {
 	if !k.Held(now) {

@@ -126,7 +126,7 @@ func mattering(all []blocker) []blocker {
 	return slices.DeleteFunc(all, func(b blocker) bool { return b.rank == 2 && b.seconds < longTransaction.Seconds() })
 }
 
-// blocked is [driver.Record.Blocked] after a request has waited in vain. If the server does not say who, it is empty.
+// blocked is [driver.Record.Blocked] after a request has timed out. If the server does not say who, it is empty.
 func (l *Locker) blocked(ctx context.Context, c *pgx.Conn, name string) string {
 	all, err := l.blockers(ctx, c, name)
 	if err != nil {

@@ -42,7 +42,7 @@ func TestLostAnswerIsInDoubt(t *testing.T) {
 	g.CheckLostAnswer(t, l, other, request("lost answer", "a"))
 }
 
-// An acquire that waits in vain for its turn to use a connection has sent nothing.
+// An acquire that gets no connection before its context ends has sent nothing.
 func TestAcquireWithoutAConnectionIsNotSent(t *testing.T) {
 	t.Parallel()
 	l := open(t, postgrestest.URL(t))
