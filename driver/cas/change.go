@@ -73,6 +73,9 @@ func (l *Locker) read(key, name string, v Value, asked time.Duration) (*state, e
 // stateOf makes the state of a value, without the time.
 func (l *Locker) stateOf(key, name string, v Value) (*state, error) {
 	s := &state{record: record{Name: name}, version: v.Version}
+	if v.Order > MaxOrder && len(v.Data) == 0 {
+		return nil, fmt.Errorf("the store returned the order %d: at most %d is possible", v.Order, uint64(MaxOrder))
+	}
 	if v.Version == "" {
 		s.order = v.Order
 		return s, nil

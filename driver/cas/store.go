@@ -65,7 +65,8 @@ type Value struct {
 	Now time.Time
 	// Order is a number that each write of the store raises, whatever its key, or 0. It is for a store whose Now has steps. The
 	// first token of a value without Data, or of a key without a value, is greater by it, and so greater than the tokens of a
-	// value that was deleted before within the same step.
+	// value that was deleted before within the same step. It is [MaxOrder] at most, and tokens run ahead of the clock by that many
+	// milliseconds. So a counter without gaps is best: one whose upper half counts the leaders leaps by 49 days.
 	Order uint64
 	// Unsure says that Now may be no measure of the present lease: the clocks of the store's servers seem to disagree. The lease
 	// then counts as valid until [MaxDisagreement] after its end. A waiter takes it over before that if it has seen no renewal for a
@@ -95,6 +96,9 @@ type Item struct {
 // MarginPart is the part of a TTL, 1/1000, for which a lease is observed beyond the TTL: the clocks of two
 // machines may run at rates that differ by so much.
 const MarginPart = 1000
+
+// MaxOrder is the greatest [Value].Order. Tokens have 63 bits, and a value with the last one would block its lock forever.
+const MaxOrder = 1 << 48
 
 // MaxDisagreement is how far the clocks of a store's servers may differ while a [Value] is Unsure.
 const MaxDisagreement = 10 * time.Minute
