@@ -26,7 +26,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 		holder := lockrecord.Digest(req.ID)
 		err := l.change(ctx, req.Name, nil, func(s *state) (write bool, err error) {
 			lease, refusal = driver.Lease{}, nil
-			queue := slices.Clone(s.Queue)
+			queue, token := slices.Clone(s.Queue), s.Token
 			if !s.AcquireInTurn(req, holder, string(req.Waiter), s.now) {
 				held := s.refusal(l, req.Waiter)
 				refusal = held
@@ -41,6 +41,9 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 			if s.Removed {
 				s.Removed = false
 				s.History = nil // the tenure of a removed record
+			}
+			if s.Token != token { // else the holder has repeated its request
+				s.Grants++
 			}
 			l.raiseToken(s)
 			l.lengthen(s, holder, req.TTL)

@@ -26,6 +26,8 @@ type Other struct {
 	AcquiredAt time.Time
 	// RenewedAt is when the lease was renewed last, by the store's clock. If it is zero, the lease is [Value].Unsure.
 	RenewedAt time.Time
+	// Grants is how many grants the other program's protocol has counted, its present holder included, or 0 if it counts none.
+	Grants uint64
 }
 
 // otherPrefix begins the Holder of a record that an Other holds. No digest of a lease ID has it.
@@ -40,6 +42,10 @@ func isOther(holder string) bool { return strings.HasPrefix(holder, otherPrefix)
 // overlay puts another program's holder into a record that does not know of it, or of its last renewal.
 func (r *record) overlay(o Other, step time.Duration) {
 	known := isOther(r.Holder)
+	if !known && o.Mark != "" {
+		r.Grants++
+	}
+	r.Grants = max(r.Grants, o.Grants)
 	if o.Mark == "" || !known {
 		end := driver.EndUnknown
 		if known {
@@ -91,6 +97,8 @@ type Present struct {
 	Token, Renewals       uint64
 	TTL                   time.Duration
 	AcquiredAt, RenewedAt time.Time
+	// Grants counts the grants since the key had no value, and never falls. It goes on from [Other].Grants.
+	Grants uint64
 }
 
 // ReadPresent reads what a value says of the holder. It is for a store that shows the holder in fields of its own, so that
@@ -100,13 +108,14 @@ func ReadPresent(data []byte) (p Present, ok bool) {
 	var r struct {
 		Name   string `json:"name"`
 		Format int    `json:"version"`
+		Grants uint64 `json:"grants"`
 		lockrecord.Stored
 	}
 	if json.Unmarshal(data, &r) != nil || r.Format != format || r.Name == "" {
 		return Present{}, false
 	}
 	return Present{Name: r.Name, Held: r.Holder != "", Other: isOther(r.Holder), Owner: r.Owner, Token: r.Token,
-		Renewals: r.Renewals, TTL: r.TTL, AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt}, true
+		Renewals: r.Renewals, TTL: r.TTL, AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Grants: r.Grants}, true
 }
 
 // bare makes the record of a value without data that an Other has made.

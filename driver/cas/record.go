@@ -27,6 +27,8 @@ type record struct {
 	Expiry string `json:"expiry"`
 	// Used is when the record was written, by the store's clock.
 	Used time.Duration `json:"usedNanoseconds,omitempty"`
+	// Grants counts the grants since the key had no value, those by other programs included.
+	Grants uint64 `json:"grants,omitempty"`
 	// Removed says that the record counts as missing. It is kept, because the tokens of its name must rise.
 	Removed bool `json:"removed,omitempty"`
 	lockrecord.Stored
