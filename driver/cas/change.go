@@ -33,6 +33,8 @@ type state struct {
 	// service says that what is to be written is a service, such as a position in a queue: the outcome of the
 	// call does not depend on it.
 	service bool
+	// grants says that what is to be written is a grant, and mayBeForgotten that the call has succeeded although the write is not safe.
+	grants, mayBeForgotten bool
 	// recalled says that the record was not read, but is that of a lease's State.
 	recalled bool
 	// asked is when, by this process's clock, the time was concluded by which a recalled state was judged.
@@ -121,6 +123,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 	refused := ""      // what marks the value that was based on first, if its write was refused
 	var present *state // the value that came with the refusal of the last write
 	pauseFirst := false
+	notSafe := false // the last write was done, but may be forgotten
 	for {
 		var err error
 		s := first
@@ -152,6 +155,10 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 		if s.recalled && (!write || err != nil || s.service) {
 			continue // Promise 4: what is not there any more refuses nobody.
 		}
+		if notSafe && err == nil {
+			write = true // what is written already is written again
+		}
+		notSafe = false
 		if !write || err != nil {
 			if doubt != nil && s.version == doubtful {
 				return errPending(doubt)
@@ -180,6 +187,10 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 				return errPending(doubt)
 			}
 			return nil
+		case errors.Is(err, ErrNotSafe) && s.mayBeForgotten:
+			return nil
+		case errors.Is(err, ErrNotSafe) && s.grants:
+			return err
 		case doubt == nil && driver.Lasting(err):
 			return err // Nothing was written, and nothing will be.
 		case !s.service:
@@ -187,6 +198,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 			// was cut short is extended like one whose renewal has no answer.
 			doubt, doubtful = plain(err), s.version
 			inDoubt = inDoubt || !errors.Is(err, ErrConflict)
+			notSafe = errors.Is(err, ErrNotSafe)
 		}
 		if writes++; writes >= maxWrites {
 			return fmt.Errorf("after %d writes that were not done: %w", writes, doubt)

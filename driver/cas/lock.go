@@ -3,6 +3,7 @@ package cas
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -47,12 +48,15 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 			}
 			l.raiseToken(s)
 			l.lengthen(s, holder, req.TTL)
-			granted = s
+			granted, s.grants = s, true
 			lease = s.Lease(req, holder)
 			return true, nil
 		})
-		if err == nil {
+		switch {
+		case err == nil:
 			err = refusal
+		case errors.Is(err, ErrNotSafe):
+			err = l.undo(ctx, req.Name, holder, err)
 		}
 		return err
 	})
@@ -62,6 +66,26 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 	}
 	lease.State = granted.leaseState()
 	return lease, nil
+}
+
+// undo releases a grant that is not safe, and returns the request's error. The outcome counts as unknown: a fail-over may forget the
+// release, and not the grant.
+//
+// Promise 1: a grant that the next primary does not know would be another's, too.
+func (l *Locker) undo(ctx context.Context, name, holder string, notSafe error) error {
+	if err := l.change(ctx, name, nil, func(s *state) (bool, error) { return s.release(holder), nil }); err != nil {
+		return fmt.Errorf("the grant is not safe, and could not be undone (%s): %w", err.Error(), notSafe)
+	}
+	return fmt.Errorf("the grant was undone: %w", notSafe)
+}
+
+// release ends a lease, if the record has it.
+func (s *state) release(holder string) (write bool) {
+	if write = s.Release(holder, s.now); write {
+		s.freed()
+	}
+	s.mayBeForgotten = true // the lease then ends by its TTL
+	return write
 }
 
 // refusal is the error for a request that was not granted the lock.
@@ -137,11 +161,10 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, e
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 	return l.call(ctx, "release", lease.Name, driver.ValidateName(lease.Name, l.config.Info.Limits), func(ctx context.Context) error {
 		return l.change(ctx, lease.Name, l.recall(lease), func(s *state) (bool, error) {
-			if !s.Release(lockrecord.Digest(lease.ID), s.now) {
+			if !s.release(lockrecord.Digest(lease.ID)) {
 				_ = l.lost(s, lease)
 				return false, nil // it was released, perhaps by a write of this call
 			}
-			s.freed()
 			return true, nil
 		})
 	})

@@ -163,7 +163,7 @@ func (l *Locker) put(ctx context.Context, key string, data []byte, version strin
 // fromStore is the error of a call of the store, as a method of the Locker may return it.
 func fromStore(ctx context.Context, doing string, err error) error {
 	switch {
-	case err == nil || errors.Is(err, ErrConflict):
+	case err == nil || errors.Is(err, ErrConflict) || errors.Is(err, ErrNotSafe):
 		return err
 	case driver.Lasting(err) && ctx.Err() == nil:
 		return fmt.Errorf("%s: %w", doing, err)

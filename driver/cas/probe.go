@@ -114,7 +114,7 @@ func (l *Locker) race(ctx context.Context, version string, value trials) (wins i
 	for i, err := range errs {
 		read := string(now.Data) == string(texts[i])
 		switch {
-		case err == nil:
+		case err == nil || errors.Is(err, ErrNotSafe):
 			if wins++; done[i].Version == version || read && done[i].Version != now.Version {
 				return 0, errUnsafe("a write returned the version %s, but the value has the version %s", quoteVersion(done[i].Version),
 					quoteVersion(now.Version))

@@ -11,6 +11,12 @@ import (
 // ErrConflict is what [Store.Put] returns if the key does not have the version that the write demands.
 var ErrConflict = errors.New("cas: the value has another version")
 
+// ErrNotSafe is what [Store.Put] returns, with the Written, if the write was done, but a fail-over may forget it, as when fewer replicas
+// than wanted have confirmed it. The Locker undoes a grant that is not safe, and fails the request: no hold begins. Renewals, data and
+// breaks are written again until that is safe, and fail if it takes too long. Releases and positions in the queue count as done: a
+// release that is forgotten makes waiters wait for the end of the lease.
+var ErrNotSafe = errors.New("cas: the write was done, but a fail-over may forget it")
+
 // RefusedError is an [ErrConflict] with the value that the store had when it refused the write, for a store that returns it with
 // the refusal. The Locker decides by it, and saves a Get.
 type RefusedError struct{ Present Value }
@@ -34,7 +40,7 @@ func (*RefusedError) Is(target error) bool { return target == ErrConflict }
 //
 // An error says what failed, and shows no credential. It matches [driver.ErrDenied] (by [driver.Denied]) if the
 // store refused the call, certainly changed nothing, and will refuse it until a person changes something.
-// All other errors of Put but ErrConflict mean that the outcome is unknown.
+// All other errors of Put but ErrConflict and ErrNotSafe mean that the outcome is unknown.
 type Store interface {
 	// Get returns the present value of a key. For a key without a value the Version is empty, and there is no
 	// error. A Get that begins after a Put of any client has returned must return that write or a later one.

@@ -109,6 +109,7 @@ func (l *Locker) Leave(ctx context.Context, waiter driver.WaiterID, names []stri
 					return false, nil
 				}
 				s.Leave(string(waiter))
+				s.mayBeForgotten = true // the position then ends by itself
 				return true, nil
 			})
 		})
