@@ -66,8 +66,8 @@ type Config struct {
 	Stall func(ctx context.Context, name string) (resume func(), err error)
 
 	// FailOver makes the server that acknowledges grants crash, and returns when another one has taken over, or
-	// the same one has started again. What was not written safely is lost then. The clause about
-	// [driver.GrantsSurvive] needs it. No other clause runs at the same time.
+	// the same one has started again. What was not written safely is lost then. The clauses about
+	// [driver.GrantsSurvive] and [driver.NotSent] need it and call it once each. No other clause runs at the same time.
 	FailOver func(ctx context.Context) error
 
 	// Deny makes the store refuse every request about a name until allow is called, as without rights or with a wrong

@@ -214,12 +214,17 @@ func TestConformanceFailOver(t *testing.T) {
 	at := s.Database(t)
 	standby := s.Standby(t, true)
 	urls := both(t, at, standby)
+	promoted := false
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) driver.Locker { return open(t, urls) },
 		FailOver: func(ctx context.Context) error {
+			if promoted { // it has no standby of its own
+				return errors.Join(standby.Kill(), standby.Restart(ctx))
+			}
 			if err := s.Kill(); err != nil {
 				return err
 			}
+			promoted = true
 			_, err := postgrestest.TrySQL(ctx, standby.AdminURL(""), "SELECT pg_promote(true, 60)")
 			return err
 		},
