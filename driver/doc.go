@@ -14,7 +14,8 @@
 //     waiters or renewing many leases in one call. All of them are optional. Holdfast works
 //     without them, by polling and by single calls.
 //  4. Wrap each error in an [OpError]. Info.Backend is what the errors call the
-//     backend. Return [ErrHeld] (as a [HeldError]), [ErrLost],
+//     backend. The text begins with "holdfast: " once: make an error that wraps one of this package with [Errorf], and
+//     take the text of one from [ErrorText]. Return [ErrHeld] (as a [HeldError]), [ErrLost],
 //     [ErrConflict], [ErrInvalid] or [ErrClosed] only if the outcome is certain, and
 //     [ErrDenied] or [ErrDamaged] only if the request certainly changed nothing and a person
 //     must act. Set OpError.NotSent only if the request certainly never left the process.

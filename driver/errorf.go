@@ -6,22 +6,53 @@ import (
 	"strings"
 )
 
-// prefix begins every error of the library.
+// prefix begins the text of every error of the library. Only [Errorf] and the types of this package write it, each in
+// front of a text that has none.
 const prefix = "holdfast: "
 
-// Errorf is fmt.Errorf for errors that begin with "holdfast: ": the prefixes of the errors that
-// it wraps are left out of the text, so that it stands there once.
+// Errorf is fmt.Errorf for errors of the library. It begins the text with "holdfast: ", so the format does not. The
+// errors among the arguments stand in the text as [ErrorText] returns them, so that the prefix stands there once.
 func Errorf(format string, args ...any) error {
-	err := fmt.Errorf(format, args...)
-	text := err.Error()
-	rest, ok := strings.CutPrefix(text, prefix)
-	if !ok || !strings.Contains(rest, prefix) {
-		return err
+	for i, arg := range args {
+		if err, ok := arg.(error); ok {
+			args[i] = &part{err}
+		}
 	}
-	return &prefixed{prefix + unprefixed(rest), err}
+	return &prefixed{fmt.Errorf(format, args...)}
 }
 
-// inner finds the prefixes of wrapped errors in a text.
+// ErrorText is the text of err without the "holdfast: " with which the text of the library's errors begins, for
+// messages that show the error as a part.
+func ErrorText(err error) string {
+	text := err.Error()
+	switch err := err.(type) { //nolint:errorlint // the text of this very error, not of one that it wraps
+	case interface{ plain() string }:
+		return err.plain()
+	case interface{ Unwrap() error }: // it may only mark another, and have its text
+		if inner := err.Unwrap(); inner != nil && inner.Error() == text {
+			return ErrorText(inner)
+		}
+	}
+	return unprefixed(text)
+}
+
+// prefixed is an error made by [Errorf]. Like the other errors of the library, it has a method plain, which returns its text
+// without the prefix.
+type prefixed struct{ err error }
+
+func (e *prefixed) Error() string { return prefix + e.plain() }
+func (e *prefixed) plain() string { return unprefixed(e.err.Error()) }
+
+// Unwrap returns what fmt.Errorf made of the wrapped errors.
+func (e *prefixed) Unwrap() error { return e.err }
+
+// part is an error as it stands in the text of one that wraps it.
+type part struct{ err error }
+
+func (p *part) Error() string { return ErrorText(p.err) }
+func (p *part) Unwrap() error { return p.err }
+
+// inner finds the prefixes of errors in a text that was made without [Errorf].
 var inner = strings.NewReplacer(" "+prefix, " ", "("+prefix, "(")
 
 // unprefixed is a text without the prefixes of the errors in it. Names stand in quotes and keep what looks
@@ -41,14 +72,3 @@ func unprefixed(text string) string {
 	}
 	return b.String()
 }
-
-// prefixed is an error with another text.
-type prefixed struct {
-	text string
-	err  error
-}
-
-func (e *prefixed) Error() string { return e.text }
-
-// Unwrap returns what fmt.Errorf made of the wrapped errors.
-func (e *prefixed) Unwrap() error { return e.err }

@@ -10,26 +10,26 @@ import (
 // Sentinel errors, for errors.Is.
 var (
 	// ErrHeld means that another holds the lock. errors.As finds a *[HeldError].
-	ErrHeld = errors.New("holdfast: lock is held")
+	ErrHeld = Errorf("lock is held")
 	// ErrLost means that the lease ended before it was released, or no longer counts as
 	// held.
-	ErrLost = errors.New("holdfast: lease lost")
+	ErrLost = Errorf("lease lost")
 	// ErrConflict means that the data were written again before this write could replace
 	// them.
-	ErrConflict = errors.New("holdfast: data changed meanwhile")
+	ErrConflict = Errorf("data changed meanwhile")
 	// ErrInvalid means that an argument is not allowed. errors.As finds an *[InvalidError].
-	ErrInvalid = errors.New("holdfast: invalid")
+	ErrInvalid = Errorf("invalid")
 	// ErrClosed means that the Locker was closed or the client shut down.
-	ErrClosed = errors.New("holdfast: closed")
+	ErrClosed = Errorf("closed")
 	// ErrDenied means that the backend refused the request and changed nothing, and will refuse it
 	// again until a person changes something: a missing right, a wrong credential, a read-only
 	// folder, a full disk.
-	ErrDenied = errors.New("holdfast: denied")
+	ErrDenied = Errorf("denied")
 	// ErrDamaged means that the lock's record cannot be used, so nothing was changed: it is
 	// damaged, of an unknown version, or of another machine. A person must repair or delete it.
-	ErrDamaged = errors.New("holdfast: record damaged")
+	ErrDamaged = Errorf("record damaged")
 	// ErrIDReleased accompanies an error of [Locker.TryAcquire]; see [WithIDReleased].
-	ErrIDReleased = errors.New("holdfast: the lease ID was released")
+	ErrIDReleased = Errorf("the lease ID was released")
 )
 
 // Denied returns an error with the text of err that matches [ErrDenied] too. Drivers use it if it is
@@ -44,6 +44,8 @@ type marked struct {
 	error
 	sentinel error
 }
+
+func (m *marked) plain() string { return ErrorText(m.error) }
 
 // Unwrap returns both errors.
 func (m *marked) Unwrap() []error { return []error{m.error, m.sentinel} }
@@ -69,9 +71,11 @@ type HeldError struct {
 }
 
 // Error names the holder, its token and the time left, where known.
-func (e *HeldError) Error() string {
+func (e *HeldError) Error() string { return prefix + e.plain() }
+
+func (e *HeldError) plain() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "holdfast: lock %q is ", e.Record.Name)
+	fmt.Fprintf(&b, "lock %q is ", e.Record.Name)
 	if e.Reserved {
 		b.WriteString("reserved for a waiter")
 	} else {
@@ -127,8 +131,10 @@ func Invalid(field, value, rule string) *InvalidError {
 }
 
 // Error returns a text such as: TTL 2s is invalid: must be from 15s to 1m.
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("holdfast: %s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
+func (e *InvalidError) Error() string { return prefix + e.plain() }
+
+func (e *InvalidError) plain() string {
+	return fmt.Sprintf("%s %s is invalid: must be %s", e.Field, e.Value, e.Rule)
 }
 
 // Is makes errors.Is(err, ErrInvalid) true.
@@ -146,14 +152,16 @@ type OpError struct {
 }
 
 // Error returns a text such as: holdfast: renew "billing" on mongodb: ….
-func (e *OpError) Error() string {
+func (e *OpError) Error() string { return prefix + e.plain() }
+
+func (e *OpError) plain() string {
 	switch {
 	case e.Op == "connect":
-		return fmt.Sprintf("holdfast: connect to %s: %v", e.Backend, unprefixed(e.Err.Error()))
+		return fmt.Sprintf("connect to %s: %s", e.Backend, ErrorText(e.Err))
 	case e.Name == "":
-		return fmt.Sprintf("holdfast: %s on %s: %v", e.Op, e.Backend, unprefixed(e.Err.Error()))
+		return fmt.Sprintf("%s on %s: %s", e.Op, e.Backend, ErrorText(e.Err))
 	}
-	return fmt.Sprintf("holdfast: %s %q on %s: %v", e.Op, e.Name, e.Backend, unprefixed(e.Err.Error()))
+	return fmt.Sprintf("%s %q on %s: %s", e.Op, e.Name, e.Backend, ErrorText(e.Err))
 }
 
 // Unwrap returns the cause, for errors.Is and errors.As.

@@ -180,7 +180,7 @@ func (i *intercepted) forward(ctx context.Context, c Call) (a Answer) {
 	case MethodClose:
 		a.Err = i.inner.Close(ctx)
 	default:
-		a.Err = Errorf("holdfast: there is no method %q to call", c.Method)
+		a.Err = Errorf("there is no method %q to call", c.Method)
 	}
 	return a
 }

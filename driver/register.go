@@ -36,7 +36,7 @@ func Register(d Description) {
 		}
 	}
 	if err != nil {
-		panic("holdfast: Register of the driver " + Quote(d.Name) + ": " + strings.TrimPrefix(err.Error(), "holdfast: "))
+		panic(prefix + "Register of the driver " + Quote(d.Name) + ": " + ErrorText(err))
 	}
 	registry.drivers = append(registry.drivers, d)
 }

@@ -73,7 +73,7 @@ type LeaseManager struct {
 	failed   engine.Failures // releases that failed since Close began
 }
 
-var errManagerClosed = driver.Errorf("holdfast: the manager is %w", driver.ErrClosed)
+var errManagerClosed = driver.Errorf("the manager is %w", driver.ErrClosed)
 
 // New makes a manager without names; see [LeaseManager.Add]. Options are checked here, against the
 // backend's limits. The error is an *[holdfast.InvalidError], or matches [holdfast.ErrClosed] after
@@ -196,7 +196,7 @@ func (m *LeaseManager) Remove(ctx context.Context, names ...string) error {
 				failed.Add(r.name, r.err)
 			}
 		case <-ctx.Done():
-			return driver.Errorf("holdfast: remove %s: the releases continue in the background: %w", driver.Quote(r.name), cause.Of(ctx))
+			return driver.Errorf("remove %s: the releases continue in the background: %w", driver.Quote(r.name), cause.Of(ctx))
 		}
 	}
 	return failed.Err("remove")
@@ -268,7 +268,7 @@ func (m *LeaseManager) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return driver.Errorf("holdfast: close: %d leases are still being released: %w", len(m.names), cause.Of(ctx))
+		return driver.Errorf("close: %d leases are still being released: %w", len(m.names), cause.Of(ctx))
 	}
 }
 
@@ -299,7 +299,7 @@ func (m participant) Stop(cause error) {
 func (m participant) Finish(ctx context.Context) error {
 	m.releases.RunAllNow()
 	if !m.workers.Wait(ctx) {
-		return driver.Errorf("holdfast: shutdown: a call or a function of a LeaseManager has not returned: %w", cause.Of(ctx))
+		return driver.Errorf("shutdown: a call or a function of a LeaseManager has not returned: %w", cause.Of(ctx))
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (m *LeaseManager) remove(n *managedName, cause error, calls *deferredCalls)
 }
 
 // errRemoved is the outcome of a campaign for a name that is no longer wanted.
-var errRemoved = driver.Errorf("holdfast: the name was removed: %w", context.Canceled)
+var errRemoved = driver.Errorf("the name was removed: %w", context.Canceled)
 
 // drop forgets a name that has no hold.
 func (m *LeaseManager) drop(n *managedName, calls *deferredCalls) {

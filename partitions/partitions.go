@@ -14,7 +14,6 @@ package partitions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -89,7 +88,7 @@ type Partitions struct {
 
 // ErrReassigned is the cause of a partition's context when the partition moves to another instance,
 // because this one owns more than its share.
-var ErrReassigned = errors.New("holdfast: partition reassigned")
+var ErrReassigned = driver.Errorf("partition reassigned")
 
 // maxPartitions limits the records that every instance reads again and again.
 const maxPartitions = 10_000
@@ -171,7 +170,7 @@ func (p *Partitions) Run(ctx context.Context) error {
 	defer stop()
 	r := newRun(ctx, stop, p)
 	if !p.current.CompareAndSwap(nil, r) {
-		return driver.Errorf("holdfast: partitions of %q: %w", p.group, driver.Invalid("call", "during another one",
+		return driver.Errorf("partitions of %q: %w", p.group, driver.Invalid("call", "during another one",
 			"the only one of these Partitions"))
 	}
 	defer p.current.Store(nil)
@@ -179,7 +178,7 @@ func (p *Partitions) Run(ctx context.Context) error {
 	if c.Closing().Err() != nil {
 		return cause.ErrShutdown
 	}
-	return driver.Errorf("holdfast: partitions of %q: %w", p.group, cause.Of(ctx))
+	return driver.Errorf("partitions of %q: %w", p.group, cause.Of(ctx))
 }
 
 // Owned lists the partitions that are this instance's now, in order. It does no I/O. By the time it

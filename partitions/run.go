@@ -194,7 +194,7 @@ func (r *run) reportUnreadable() {
 		return
 	}
 	r.reported, r.reportAgain = bad.Names, now+r.settings.reportEvery
-	r.reportReadFailure(driver.Errorf("holdfast: partitions of %q: records that cannot be read: %s; the first error: %w", r.group, bad.List(),
+	r.reportReadFailure(driver.Errorf("partitions of %q: records that cannot be read: %s; the first error: %w", r.group, bad.List(),
 		bad.First))
 }
 

@@ -97,7 +97,7 @@ func New(client *holdfast.Client, options Options) (*Handler, error) {
 	case options.Refresh != 0 && options.Refresh < minRefresh:
 		return nil, driver.Invalid("Refresh", driver.FormatDuration(options.Refresh), "at least "+driver.FormatDuration(minRefresh))
 	case client.Locker().Capabilities().Lister == nil:
-		return nil, driver.Errorf("holdfast: this backend cannot list its locks: %w", errors.ErrUnsupported)
+		return nil, driver.Errorf("this backend cannot list its locks: %w", errors.ErrUnsupported)
 	}
 	if options.Refresh == 0 {
 		options.Refresh = defaultRefresh

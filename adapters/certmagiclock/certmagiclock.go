@@ -79,10 +79,10 @@ func (l *Locker) Unlock(ctx context.Context, name string) error {
 func (l *Locker) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
 	ctx, ok := l.locks.Context(name)
 	if !ok {
-		return driver.Errorf("holdfast: renew %q: this process does not have the lock: %w", name, holdfast.ErrLost)
+		return driver.Errorf("renew %q: this process does not have the lock: %w", name, holdfast.ErrLost)
 	}
 	if hold, ok := holdfast.HoldFromContext(ctx); ok && hold.Err() != nil {
-		return driver.Errorf("holdfast: renew %q: %w", name, hold.Err())
+		return driver.Errorf("renew %q: %w", name, hold.Err())
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func (e *Elector) IsLeader(ctx context.Context) error {
 	select {
 	case <-e.known:
 	case <-ctx.Done():
-		return driver.Errorf("holdfast: elector %q: %w", e.name, ctx.Err())
+		return driver.Errorf("elector %q: %w", e.name, ctx.Err())
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,7 +91,7 @@ func (e *Elector) IsLeader(ctx context.Context) error {
 }
 
 func (e *Elector) notLeader() error {
-	return driver.Errorf("holdfast: elector %q: this instance does not lead: %w", e.name, holdfast.ErrHeld)
+	return driver.Errorf("elector %q: this instance does not lead: %w", e.name, holdfast.ErrHeld)
 }
 
 // Task makes a task of a job. fn runs under gocron's context for the job, which ends also when

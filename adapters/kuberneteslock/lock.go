@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -150,7 +149,7 @@ func (l *Lock) stored(data []byte) (record resourcelock.LeaderElectionRecord, er
 		return record, nil
 	}
 	if err := json.Unmarshal(data, &record); err != nil {
-		return record, fmt.Errorf("holdfast: the data of lock %q are not a leader's record, so another program uses this name: %w", l.name, err)
+		return record, driver.Errorf("the data of lock %q are not a leader's record, so another program uses this name: %w", l.name, err)
 	}
 	return record, nil
 }
@@ -215,7 +214,7 @@ func (l *Lock) renew(ctx context.Context, lease driver.Lease) error {
 	case err == nil && time.Since(sent) > answerLimit(lease.TTL):
 		// Promise 2: the elector counts from the answer, so a late one would let it lead for
 		// longer than the lease.
-		return fmt.Errorf("holdfast: renew %q: the answer came after more than %s", l.name, driver.FormatDuration(answerLimit(lease.TTL)))
+		return driver.Errorf("renew %q: the answer came after more than %s", l.name, driver.FormatDuration(answerLimit(lease.TTL)))
 	case err == nil:
 		lease.State = renewed.State
 		l.lead(lease, sent)
@@ -283,7 +282,7 @@ func (l *Lock) request(record resourcelock.LeaderElectionRecord) (driver.Request
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if left := l.barred - time.Since(l.sent); left > 0 {
-		return driver.Request{}, fmt.Errorf("holdfast: acquire %q: the lease was lost; this candidate may lead again in %s", l.name,
+		return driver.Request{}, driver.Errorf("acquire %q: the lease was lost; this candidate may lead again in %s", l.name,
 			driver.FormatDuration(left.Round(time.Millisecond)))
 	}
 	if l.asked.IsZero() {

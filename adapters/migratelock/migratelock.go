@@ -133,7 +133,7 @@ func (l *Locked[D]) Lock() error {
 	if held := l.take(); held != nil {
 		_ = release(held)
 	}
-	return driver.Errorf("holdfast: lock %q: %w", l.name, l.closed.Err())
+	return driver.Errorf("lock %q: %w", l.name, l.closed.Err())
 }
 
 // Unlock releases the lock. The error matches [holdfast.ErrLost] if it was lost before, and is an
@@ -202,7 +202,7 @@ func (l *Locked[D]) stillHeld(what string) error {
 		return nil
 	}
 	if hold, ok := holdfast.HoldFromContext(held.Context()); ok && hold.Err() != nil {
-		return driver.Errorf("holdfast: %s under %q: %w", what, l.name, hold.Err())
+		return driver.Errorf("%s under %q: %w", what, l.name, hold.Err())
 	}
 	return nil
 }

@@ -33,7 +33,6 @@
 package redsync
 
 import (
-	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -107,11 +106,11 @@ func WithRetryDelayFunc(delay DelayFunc) Option {
 // Errors with the names that they have in redsync.
 var (
 	// ErrFailed: the lock was not acquired.
-	ErrFailed = errors.New("holdfast: redsync: failed to acquire the lock")
+	ErrFailed = driver.Errorf("redsync: failed to acquire the lock")
 	// ErrExtendFailed: the lock was not extended, because it is not held any more.
-	ErrExtendFailed = errors.New("holdfast: redsync: failed to extend the lock")
+	ErrExtendFailed = driver.Errorf("redsync: failed to extend the lock")
 	// ErrLockAlreadyExpired: the lock to unlock is not held any more.
-	ErrLockAlreadyExpired = errors.New("holdfast: redsync: failed to unlock, the lock had expired")
+	ErrLockAlreadyExpired = driver.Errorf("redsync: failed to unlock, the lock had expired")
 )
 
 // ErrTaken is the error of a lock that another holds. It matches [ErrFailed] and

@@ -16,7 +16,7 @@ func TestErrorsNameFlags(t *testing.T) {
 		{driver.Invalid("Owner", `"x"`, "short"), `holdfast: --owner "x" is invalid: must be short`},
 		{driver.Invalid("URL", "without a database", "with one"), "holdfast: the backend's URL without a database is invalid: must be with one"},
 		{driver.Invalid("URL parameter retention", "1m", "more"), "holdfast: the backend's URL parameter retention 1m is invalid: must be more"},
-		{driver.Errorf("holdfast: lock: %w", driver.Invalid("TTL", "1s", "more")), "holdfast: lock: --ttl 1s is invalid: must be more"},
+		{driver.Errorf("lock: %w", driver.Invalid("TTL", "1s", "more")), "holdfast: lock: --ttl 1s is invalid: must be more"},
 		{errors.New("Grace"), "Grace"},
 	} {
 		if got := withFlagNames(tc.err); got != tc.want {

@@ -201,7 +201,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 			notSafe = errors.Is(err, ErrNotSafe)
 		}
 		if writes++; writes >= maxWrites {
-			return fmt.Errorf("after %d writes that were not done: %w", writes, doubt)
+			return driver.Errorf("after %d writes that were not done: %w", writes, doubt)
 		}
 		if pauseFirst = present != nil; pauseFirst {
 			continue // a value that leads to no write needs no backoff
@@ -229,7 +229,7 @@ func (l *Locker) refusing(s *state, err error, asked time.Duration) *state {
 // errPending is the error of a call that would not write what it tried to write before, although that write can
 // still be done: the present version is the one on which it depends.
 func errPending(doubt error) error {
-	return fmt.Errorf("an earlier write can still be done (%s)", doubt.Error())
+	return fmt.Errorf("an earlier write can still be done (%s)", driver.ErrorText(doubt))
 }
 
 // save writes the record of a state, if nobody else has changed it.

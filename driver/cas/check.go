@@ -22,7 +22,7 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	err := l.call(ctx, "check", "", nil, func(ctx context.Context) error {
 		v, err := l.get(ctx, ProbeKey)
 		if err != nil {
-			findings = []driver.Finding{{Subject: subjectStore, Level: driver.LevelWrong, Detail: "a value cannot be read: " + err.Error(),
+			findings = []driver.Finding{{Subject: subjectStore, Level: driver.LevelWrong, Detail: "a value cannot be read: " + driver.ErrorText(err),
 				Remedy: "make sure that the store is reachable and that this program may read it"}}
 			return ctx.Err()
 		}
@@ -43,7 +43,7 @@ func (t trials) finding() driver.Finding {
 	f := driver.Finding{Subject: subjectWrites}
 	switch {
 	case t.Verdict != nil:
-		f.Level, f.Detail, f.Remedy = driver.LevelWrong, detail(t.Verdict.err()), "Stop all programs. "+upperFirst(clearing)+"."
+		f.Level, f.Detail, f.Remedy = driver.LevelWrong, driver.ErrorText(t.Verdict.err()), "Stop all programs. "+upperFirst(clearing)+"."
 	case t.Rounds == 0:
 		f.Level, f.Detail = driver.LevelUnchecked, "no program has tried them so far"
 	default:
@@ -53,8 +53,6 @@ func (t trials) finding() driver.Finding {
 }
 
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
-
-func detail(err error) string { return strings.TrimPrefix(err.Error(), "holdfast: ") }
 
 // CheckWrites is for [driver.CheckWrites]: it races conditional writes, often enough to find a store that lets two win in a tenth
 // of the rounds.
@@ -73,7 +71,7 @@ func (l *Locker) CheckWrites(ctx context.Context, report func(driver.Finding)) e
 		if found == nil {
 			continue
 		}
-		raced.Level, raced.Detail, raced.Remedy = driver.LevelWrong, detail(found), "Correct what the message names, and check again."
+		raced.Level, raced.Detail, raced.Remedy = driver.LevelWrong, driver.ErrorText(found), "Correct what the message names, and check again."
 		if v := l.unsafe.Load(); v != nil {
 			raced.Remedy = "Stop all programs. " + upperFirst(clearing) + "."
 		}

@@ -269,7 +269,7 @@ func (l *Locker) WriteData(ctx context.Context, lease driver.Lease, data []byte,
 			}
 			err := s.Write(holder, data, at, s.now)
 			if err != nil && s.inDoubt { // the data may have been written, and then the lock was lost, or they were replaced
-				return false, errors.New("the write may have been done: " + err.Error())
+				return false, errors.New("the write may have been done: " + driver.ErrorText(err))
 			}
 			return err == nil, err
 		})

@@ -166,11 +166,11 @@ func fromStore(ctx context.Context, doing string, err error) error {
 	case err == nil || errors.Is(err, ErrConflict) || errors.Is(err, ErrNotSafe):
 		return err
 	case driver.Lasting(err) && ctx.Err() == nil:
-		return fmt.Errorf("%s: %w", doing, err)
+		return driver.Errorf("%s: %w", doing, err)
 	case ended(ctx):
-		return fmt.Errorf("%s: %w (%s)", doing, ctx.Err(), err.Error())
+		return fmt.Errorf("%s: %w (%s)", doing, ctx.Err(), driver.ErrorText(err))
 	}
-	return fmt.Errorf("%s: %w", doing, plain(err))
+	return driver.Errorf("%s: %w", doing, plain(err))
 }
 
 // deadlineSlack is how much earlier than the context a client library may notice its deadline.
@@ -191,5 +191,5 @@ func plain(err error) error {
 	if err == nil || !driver.OutcomeKnown(err) {
 		return err
 	}
-	return errors.New(err.Error())
+	return errors.New(driver.ErrorText(err))
 }

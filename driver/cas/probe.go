@@ -82,7 +82,7 @@ func (l *Locker) round(ctx context.Context) (rounds int, err error) {
 			}
 			continue
 		case !errors.Is(err, ErrConflict):
-			return 0, fmt.Errorf("a write whose condition does not hold must return ErrConflict: %w", err)
+			return 0, driver.Errorf("a write whose condition does not hold must return ErrConflict: %w", err)
 		}
 		break
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -200,7 +199,7 @@ func (l *Locker) written(lease driver.Lease) (rec record, ok bool) {
 // lostByVerdict ends a lease because the store is not safe, or is nil.
 func (l *Locker) lostByVerdict() error {
 	if err := l.stopped(); err != nil {
-		return fmt.Errorf("%w: %s", driver.ErrLost, strings.TrimPrefix(err.Error(), "holdfast: "))
+		return driver.Errorf("%w: %s", driver.ErrLost, driver.ErrorText(err))
 	}
 	return nil
 }

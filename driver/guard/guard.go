@@ -47,11 +47,11 @@ import (
 
 // ErrFenced says that a later holder of the lock has raised the fence. It also matches
 // driver.ErrLost, since the lease must have ended.
-var ErrFenced = driver.Errorf("holdfast: a later holder raised the fence: %w", driver.ErrLost)
+var ErrFenced = driver.Errorf("a later holder raised the fence: %w", driver.ErrLost)
 
 // ErrInDoubt says that the commit of a guarded transaction was sent, and no answer came. It was
 // applied as a whole or not at all.
-var ErrInDoubt = errors.New("holdfast: the outcome of the commit is unknown")
+var ErrInDoubt = driver.Errorf("the outcome of the commit is unknown")
 
 // ErrTransactionEnded says that the function has ended the transaction in which it ran.
 var ErrTransactionEnded = errors.New("the function ended the guard's transaction")
@@ -195,8 +195,8 @@ func withEndReason(ctx context.Context, hold Hold, err error) error {
 	case errors.Is(err, cause):
 		return err
 	case errors.Is(context.Cause(hold.Context()), cause), !driver.OutcomeKnown(cause):
-		return fmt.Errorf("%w (%w)", cause, err)
+		return driver.Errorf("%w (%w)", cause, err)
 	}
 	// Promise 4: the loss of another lock is no loss of this one.
-	return fmt.Errorf("%w (%s)", err, cause.Error())
+	return driver.Errorf("%w (%s)", err, driver.ErrorText(cause))
 }

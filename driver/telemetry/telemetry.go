@@ -129,5 +129,5 @@ func Measure(ctx, held context.Context, op Operation, fn func(ctx context.Contex
 	return err
 }
 
-// errPanicked is the outcome of an operation whose function did not return.
-var errPanicked = errors.New("holdfast: the function panicked")
+// errPanicked is the outcome of an operation whose function did not return. No other error wraps it.
+var errPanicked = errors.New("the function panicked")

@@ -266,7 +266,7 @@ var _ driver.Locker = (*Locker)(nil)
 func New(dir string, opts ...Option) (*Locker, error) {
 	clock, err := systemClock()
 	if err != nil {
-		return nil, driver.Errorf("holdfast: file: reading the system's clock: %w", err)
+		return nil, driver.Errorf("file: reading the system's clock: %w", err)
 	}
 	return newLocker(dir, clock, opts...)
 }
@@ -305,7 +305,7 @@ func bareLocker(dir string, clock clock, opts ...Option) (*Locker, error) {
 	}
 	abs, err := filepath.Abs(dir) // the program may change its working directory
 	if err != nil {
-		return nil, driver.Errorf("holdfast: file: %w", err)
+		return nil, driver.Errorf("file: %w", err)
 	}
 	l := &Locker{dir: abs, clock: clock, disk: systemDisk(), settings: c, calls: driverutil.NewCalls(),
 		callLimit: callLimit}

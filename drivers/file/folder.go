@@ -28,7 +28,7 @@ func makeFolder(dir string, logger *slog.Logger) error {
 		}
 	}
 	if err != nil {
-		return driver.Errorf("holdfast: file: making the folder: %w", err)
+		return driver.Errorf("file: making the folder: %w", err)
 	}
 	if err := checkPath(dir); err != nil {
 		return err
@@ -40,7 +40,7 @@ func makeFolder(dir string, logger *slog.Logger) error {
 			err = checkOwner(path, info)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return driver.Errorf("holdfast: file: %w", explainDenied(dir, err))
+			return driver.Errorf("file: %w", explainDenied(dir, err))
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ func checkPath(dir string) error {
 	at, rest, links := root, strings.TrimPrefix(filepath.Clean(dir), root), 0
 	info, err := os.Lstat(at)
 	if err != nil {
-		return driver.Errorf("holdfast: file: checking the folder: %w", err)
+		return driver.Errorf("file: checking the folder: %w", err)
 	}
 	rootUser, _ := owner(info)
 	for {
@@ -36,11 +36,11 @@ func checkPath(dir string) error {
 		}
 		if info.Mode()&fs.ModeSymlink != 0 {
 			if links++; links > maxLinks {
-				return driver.Errorf("holdfast: file: checking the folder: %s leads through more than %d symbolic links", dir, maxLinks)
+				return driver.Errorf("file: checking the folder: %s leads through more than %d symbolic links", dir, maxLinks)
 			}
 			target, err := os.Readlink(at)
 			if err != nil {
-				return driver.Errorf("holdfast: file: checking the folder: %w", err)
+				return driver.Errorf("file: checking the folder: %w", err)
 			}
 			at, rest = filepath.Dir(at), target+root+rest
 			if filepath.IsAbs(target) {
@@ -57,7 +57,7 @@ func checkPath(dir string) error {
 			return nil
 		}
 		if err != nil {
-			return driver.Errorf("holdfast: file: checking the folder: %w", err)
+			return driver.Errorf("file: checking the folder: %w", err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func openBare(rawURL string) (*Locker, error) {
 	}
 	clock, err := systemClock()
 	if err != nil {
-		return nil, driver.Errorf("holdfast: file: reading the system's clock: %w", err)
+		return nil, driver.Errorf("file: reading the system's clock: %w", err)
 	}
 	return bareLocker(dir, clock, opts...)
 }

@@ -3,7 +3,6 @@ package batchread
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -143,7 +142,7 @@ func Inspect(ctx context.Context, inspector driver.BatchInspector, waiter driver
 	return records, errs
 }
 
-var errMissingAnswers = errors.New("holdfast: the driver did not answer for every name of a batch")
+var errMissingAnswers = driver.Errorf("the driver did not answer for every name of a batch")
 
 // wanted reports whether a request was not canceled.
 func (r *Reader) wanted(q *request) bool {

@@ -4,7 +4,6 @@ package cause
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -12,11 +11,11 @@ import (
 // Causes for which a hold's context ends, besides the errors of package driver.
 var (
 	// ErrReleased: the hold was released by its owner.
-	ErrReleased = errors.New("holdfast: lock released")
+	ErrReleased = driver.Errorf("lock released")
 	// ErrSteppedDown: the leader stepped down.
-	ErrSteppedDown = errors.New("holdfast: stepped down")
+	ErrSteppedDown = driver.Errorf("stepped down")
 	// ErrShutdown: the Client has shut down.
-	ErrShutdown = driver.Errorf("holdfast: the client is %w", driver.ErrClosed)
+	ErrShutdown = driver.Errorf("the client is %w", driver.ErrClosed)
 )
 
 // Of returns why a context has ended. The error wraps a cause of the caller's own. Of a cause
@@ -26,11 +25,11 @@ func Of(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	switch {
 	case driver.OutcomeKnown(cause) || errors.Is(cause, ErrReleased) || errors.Is(cause, ErrSteppedDown):
-		return fmt.Errorf("%w: %s", err, cause.Error())
+		return driver.Errorf("%w: %s", err, driver.ErrorText(cause))
 	case errors.Is(cause, err):
 		return cause
 	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return driver.Errorf("%w: %w", err, cause)
 }
 
 // Check refuses a nil context.

@@ -65,7 +65,7 @@ func Run(ctx context.Context, rawURL string) (*Report, error) {
 		return nil, err
 	case err != nil:
 		r := &Report{}
-		r.add(driver.Finding{Subject: subjectOpen, Level: driver.LevelWrong, Detail: plain(err),
+		r.add(driver.Finding{Subject: subjectOpen, Level: driver.LevelWrong, Detail: driver.ErrorText(err),
 			Remedy: "Correct what the message names, and check again."})
 		return r, nil
 	}
@@ -80,12 +80,12 @@ func Examine(ctx context.Context, l driver.Locker) (*Report, error) {
 	if checker == nil {
 		r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelUnchecked, Detail: "the driver has none of its own"})
 	} else if err := checker.Check(ctx, r.add); err != nil && ctx.Err() == nil {
-		r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Check again."})
+		r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelWrong, Detail: driver.ErrorText(err), Remedy: "Check again."})
 	}
 	r.promises(l.Info()) // a driver may find out by its checks what it can promise
 	if ctx.Err() == nil && r.Verdict() != driver.LevelWrong {
 		if err := driver.CheckWrites(ctx, l, r.add); err != nil && ctx.Err() == nil {
-			r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelWrong, Detail: plain(err), Remedy: "Check again."})
+			r.add(driver.Finding{Subject: subjectChecks, Level: driver.LevelWrong, Detail: driver.ErrorText(err), Remedy: "Check again."})
 		}
 	}
 	missing := ctx.Err() == nil && r.examineRecords(ctx, l)
@@ -101,8 +101,6 @@ func Examine(ctx context.Context, l driver.Locker) (*Report, error) {
 	r.sort()
 	return r, ctx.Err()
 }
-
-func plain(err error) string { return strings.TrimPrefix(err.Error(), "holdfast: ") }
 
 // probe takes the probe lock, renews, reads and releases it, and removes its record.
 func (r *Report) probe(ctx context.Context, l driver.Locker) {
@@ -126,10 +124,10 @@ func (r *Report) probe(ctx context.Context, l driver.Locker) {
 		return
 	case errors.Is(err, driver.ErrHeld):
 		r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelUnchecked,
-			Detail: "another check holds it: " + plain(err), Remedy: "Check again later."})
+			Detail: "another check holds it: " + driver.ErrorText(err), Remedy: "Check again later."})
 		return
 	case err != nil:
-		r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelWrong, Detail: plain(err),
+		r.add(driver.Finding{Subject: subjectProbe, Level: driver.LevelWrong, Detail: driver.ErrorText(err),
 			Remedy: "Correct what the message names, and check again."})
 		return
 	}
@@ -151,7 +149,7 @@ func (r *Report) probe(ctx context.Context, l driver.Locker) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			r.add(driver.Finding{Subject: step.subject, Level: driver.LevelWrong, Detail: plain(err),
+			r.add(driver.Finding{Subject: step.subject, Level: driver.LevelWrong, Detail: driver.ErrorText(err),
 				Remedy: "Correct what the message names, and check again."})
 		default:
 			r.latency(step.subject, time.Since(began))
@@ -245,7 +243,7 @@ func (r *Report) removeProbe(ctx context.Context, l driver.Locker, lease driver.
 	switch {
 	case err != nil:
 		r.add(driver.Finding{Subject: subjectRemoval, Level: driver.LevelUnchecked,
-			Detail: fmt.Sprintf("the record of the free lock %s stays: %s", driver.Quote(lease.Name), plain(err)),
+			Detail: fmt.Sprintf("the record of the free lock %s stays: %s", driver.Quote(lease.Name), driver.ErrorText(err)),
 			Remedy: "It does no harm. With the right to delete, it would be removed."})
 	case l.Capabilities().Checker == nil:
 		r.add(driver.Finding{Subject: subjectRemoval, Level: driver.LevelUnchecked,
@@ -271,7 +269,7 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) (missing b
 		case err != nil && record.Name == "":
 			failed = err
 		case err != nil:
-			damaged = append(damaged, plain(err))
+			damaged = append(damaged, driver.ErrorText(err))
 		case record.Name == driver.ProbeName:
 			continue
 		}
@@ -299,7 +297,7 @@ func (r *Report) examineRecords(ctx context.Context, l driver.Locker) (missing b
 	}
 	if failed != nil {
 		if r.Verdict() != driver.LevelWrong { // otherwise the reason is known
-			r.add(driver.Finding{Subject: subjectRecords, Level: driver.LevelWrong, Detail: plain(failed),
+			r.add(driver.Finding{Subject: subjectRecords, Level: driver.LevelWrong, Detail: driver.ErrorText(failed),
 				Remedy: "Correct what the message names, and check again."})
 		}
 		return false

@@ -2,7 +2,6 @@ package election
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -80,7 +79,7 @@ func (l *leadership) watchHealth() {
 		case <-ticker.C:
 		}
 		if err := r.checkHealth(l.hold.Context()); err != nil && l.hold.Err() == nil {
-			l.giveUp(driver.Errorf("holdfast: %q: %w: %w", r.name, cause.ErrSteppedDown, err))
+			l.giveUp(driver.Errorf("%q: %w: %w", r.name, cause.ErrSteppedDown, err))
 		}
 	}
 }
@@ -96,7 +95,7 @@ func (r *Runner) checkHealth(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("health check: %w", err)
+	err = driver.Errorf("health check: %w", err)
 	if ctx.Err() == nil { // a check that was cut short has not failed
 		r.emit(event.Event{Type: event.Error, Name: r.name, Op: "health check", Err: err, Time: time.Now()})
 	}
@@ -109,7 +108,7 @@ func (r *Runner) startHealthCheck(ctx context.Context) error {
 	select {
 	case r.checking <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("the one before has not returned: %w", context.Cause(ctx))
+		return driver.Errorf("the one before has not returned: %w", context.Cause(ctx))
 	}
 	result := make(chan error, 1)
 	if !r.client.Background().Go(func() { r.callHealthCheck(ctx, result) }) {
@@ -120,7 +119,7 @@ func (r *Runner) startHealthCheck(ctx context.Context) error {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("not done in time: %w", context.Cause(ctx))
+		return driver.Errorf("not done in time: %w", context.Cause(ctx))
 	}
 }
 

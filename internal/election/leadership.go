@@ -71,7 +71,7 @@ func (l *leadership) ended(ctx context.Context) error {
 		return err
 	}
 	if err := l.hold.Err(); err != nil {
-		return driver.Errorf("holdfast: lock %q: %w", l.hold.Name(), err)
+		return driver.Errorf("lock %q: %w", l.hold.Name(), err)
 	}
 	return nil
 }
@@ -240,7 +240,7 @@ func (l *leadership) check() time.Duration {
 	case !watched:
 		return nothingToWatch
 	case in <= 0:
-		l.giveUp(driver.Errorf("holdfast: %q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled,
+		l.giveUp(driver.Errorf("%q: %w: %w for %s", l.hold.Name(), cause.ErrSteppedDown, ErrStalled,
 			driver.FormatDuration(r.settings.stall)))
 		return nothingToWatch
 	}

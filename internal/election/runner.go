@@ -51,8 +51,8 @@ type Runner struct {
 var ErrStalled = errors.New("no heartbeat in time")
 
 var (
-	errClosed      = driver.Errorf("holdfast: the runner is %w", driver.ErrClosed)
-	errCoolingDown = driver.Errorf("holdfast: cooling down after having %w", cause.ErrSteppedDown)
+	errClosed      = driver.Errorf("the runner is %w", driver.ErrClosed)
+	errCoolingDown = driver.Errorf("cooling down after having %w", cause.ErrSteppedDown)
 )
 
 // New makes a runner for the lock of this name.
@@ -124,7 +124,7 @@ func (r *Runner) enter(ctx context.Context, op string, task func(context.Context
 	}
 	r.mu.Unlock()
 	if busy {
-		return driver.Errorf("holdfast: %s %q: %w", op, r.name, driver.Invalid("call", "during another one", "the only one of this runner"))
+		return driver.Errorf("%s %q: %w", op, r.name, driver.Invalid("call", "during another one", "the only one of this runner"))
 	}
 	select {
 	case r.busy <- struct{}{}:

@@ -28,7 +28,7 @@ func (r *Runner) StepDown(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		l.giveUp(cause.ErrSteppedDown)
-		return driver.Errorf("holdfast: step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
+		return driver.Errorf("step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
 			cause.Of(ctx))
 	}
 }
@@ -51,7 +51,7 @@ func (r *Runner) Close(ctx context.Context) error {
 		if l := r.leadership.Load(); l != nil {
 			l.giveUp(errClosed)
 		}
-		return driver.Errorf("holdfast: close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
+		return driver.Errorf("close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
 			cause.Of(ctx))
 	}
 	defer func() { <-r.busy }()
@@ -69,7 +69,7 @@ func (r *Runner) Close(ctx context.Context) error {
 	case <-l.released:
 		return nil
 	case <-time.After(r.settings.RequestTimeout):
-		return driver.Errorf("holdfast: close runner %q: the lock is still being released: %w", r.name, cause.Of(ctx))
+		return driver.Errorf("close runner %q: the lock is still being released: %w", r.name, cause.Of(ctx))
 	}
 }
 

@@ -206,7 +206,7 @@ func (a *Acquisition) send(ctx context.Context, slot int) (Grant, error) {
 	if err == nil && a.client.now() >= s.LossAt(start) {
 		// Promise 1: a grant that arrives after its own loss time never becomes a hold. The
 		// lease may be another's by now.
-		err = driver.Errorf("holdfast: acquire %q: %w: the reply came too late", req.Name, driver.ErrLost)
+		err = driver.Errorf("acquire %q: %w: the reply came too late", req.Name, driver.ErrLost)
 	}
 	inDoubt := a.noteOutcome(ctx, slot, err)
 	// Promise 3: the backend alone makes tokens. The rest of the lease is what was requested.

@@ -205,7 +205,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 	}
 	if c.capabilities.Lister == nil {
 		return func(yield func(driver.Record, error) bool) {
-			yield(driver.Record{}, driver.Errorf("holdfast: list: this backend cannot list its locks: %w", errors.ErrUnsupported))
+			yield(driver.Record{}, driver.Errorf("list: this backend cannot list its locks: %w", errors.ErrUnsupported))
 		}
 	}
 	return c.capabilities.Lister.List(ctx, prefix)
@@ -231,7 +231,7 @@ func (c *Client) breakLease(ctx context.Context, method func(driver.Breaker, con
 		return err
 	}
 	if c.capabilities.Breaker == nil {
-		return driver.Errorf("holdfast: break %q: this backend cannot break leases: %w", name, errors.ErrUnsupported)
+		return driver.Errorf("break %q: this backend cannot break leases: %w", name, errors.ErrUnsupported)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.requestTimeout)
 	defer cancel()

@@ -74,7 +74,7 @@ func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update fun
 		select {
 		case w.busy <- struct{}{}:
 		case <-ctx.Done():
-			return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
+			return driver.Errorf("%s %q: %w", op, h.Name(), ctx.Err()) // not its cause, which may be the loss of another lock
 		}
 	}
 	defer func() { <-w.busy }()
@@ -110,7 +110,7 @@ func (h *Hold) writeInTurn(ctx context.Context, op string, read bool, update fun
 func (h *Hold) dataStore(op string) (driver.DataStore, error) {
 	store := h.client.capabilities.DataStore
 	if store == nil {
-		return nil, driver.Errorf("holdfast: %s %q: this backend stores no data with a lock: %w", op, h.Name(), errors.ErrUnsupported)
+		return nil, driver.Errorf("%s %q: this backend stores no data with a lock: %w", op, h.Name(), errors.ErrUnsupported)
 	}
 	return store, h.dataErr(op)
 }
@@ -120,10 +120,10 @@ func (h *Hold) dataStore(op string) (driver.DataStore, error) {
 // lease is still renewed, counts as live: its work may store a last result.
 func (h *Hold) dataErr(op string) error {
 	if err := h.LeaseErr(); err != nil {
-		return driver.Errorf("holdfast: %s %q: %w", op, h.Name(), err)
+		return driver.Errorf("%s %q: %w", op, h.Name(), err)
 	}
 	if h.release.Load() != nil {
-		return driver.Errorf("holdfast: %s %q: %w: %w", op, h.Name(), driver.ErrLost, cause.ErrReleased)
+		return driver.Errorf("%s %q: %w: %w", op, h.Name(), driver.ErrLost, cause.ErrReleased)
 	}
 	return nil
 }

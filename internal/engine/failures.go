@@ -47,5 +47,5 @@ func (f *Failures) Err(op string) error {
 	if f.First == nil {
 		return nil
 	}
-	return driver.Errorf("holdfast: %s: not released, and left to expire: %s; the first error: %w", op, f.List(), f.First)
+	return driver.Errorf("%s: not released, and left to expire: %s; the first error: %w", op, f.List(), f.First)
 }

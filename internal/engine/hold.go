@@ -285,7 +285,7 @@ func (h *Hold) LeaseErr() error {
 	return nil
 }
 
-var errLate = driver.Errorf("holdfast: %w: not renewed in time", driver.ErrLost)
+var errLate = driver.Errorf("%w: not renewed in time", driver.ErrLost)
 
 // LostIn returns the time until the hold is lost unless it is renewed. It is not positive if the
 // hold was not renewed in time.

@@ -68,14 +68,14 @@ func (c *Client) WaitEnded(ctx context.Context, name string, kept error) error {
 	}
 	why := cause.Of(ctx)
 	if kept == nil {
-		return driver.Errorf("holdfast: lock %q: waiting ended: %w", name, why)
+		return driver.Errorf("lock %q: waiting ended: %w", name, why)
 	}
-	return driver.Errorf("holdfast: lock %q: waiting ended: %w; %w", name, why, kept)
+	return driver.Errorf("lock %q: waiting ended: %w; %w", name, why, kept)
 }
 
 // errSelfDeadlock is the error of a caller within a hold that it would wait for.
 func errSelfDeadlock(name string, h *Hold) error {
-	return driver.Errorf("holdfast: lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
+	return driver.Errorf("lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
 }
 
 // TryOnce makes one acquisition without waiting. The rest is as for WaitAcquire.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -108,7 +109,7 @@ func (m *MultiHold) memberEnded(h *Hold, why error) {
 }
 
 // ofMember adds the lock's name to the reason for which a member has ended.
-func ofMember(h *Hold, err error) error { return driver.Errorf("holdfast: lock %q: %w", h.Name(), err) }
+func ofMember(h *Hold, err error) error { return driver.Errorf("lock %q: %w", h.Name(), err) }
 
 // MultiHoldFrom returns the innermost MultiHold whose context ctx descends from, and false if there is none.
 func MultiHoldFrom(ctx context.Context) (*MultiHold, bool) {
@@ -206,7 +207,7 @@ func (m *MultiHold) verdict(err error) error {
 			if gone = ofMember(h, gone); err == nil {
 				return gone
 			}
-			return driver.Errorf("%w; %w", err, gone)
+			return fmt.Errorf("%w; %w", err, gone)
 		}
 	}
 	return err

@@ -37,7 +37,7 @@ func (c *Client) waitForObservers(ctx context.Context) error {
 			case ctx.Err() != nil:
 				return notDone(ctx, "an observer or an overrun hook has not returned")
 			case c.observing.returned.Load() == before:
-				return driver.Errorf("holdfast: shutdown: an observer or an overrun hook has not returned for %v; it must not wait for Shutdown",
+				return driver.Errorf("shutdown: an observer or an overrun hook has not returned for %v; it must not wait for Shutdown",
 					observerPatience)
 			default:
 				continue

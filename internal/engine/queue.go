@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -238,7 +237,7 @@ func (qs *queues) reason(w *localWaiter) error {
 	case q == nil:
 		return nil
 	case q.holdsAll(w):
-		return fmt.Errorf("this process itself holds it: %w", allHeld(w.name, w.slots, q.holder.heldError()))
+		return driver.Errorf("this process itself holds it: %w", allHeld(w.name, w.slots, q.holder.heldError()))
 	default:
 		return q.lastErr
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -23,7 +24,7 @@ type release struct {
 }
 
 // errPanicked is the result of a request or a release during which a context or the driver panicked.
-var errPanicked = errors.New("holdfast: the call panicked")
+var errPanicked = driver.Errorf("the call panicked")
 
 // Release ends the hold's context and releases the lock. All calls return the result of the one release. A nil ctx counts as
 // context.Background: a lock must not stay held because of it.
@@ -48,7 +49,7 @@ func (h *Hold) awaitRelease(ctx context.Context) error {
 	case <-r.done:
 	case <-ctx.Done():
 		if !cause.IsClosed(r.done) {
-			return driver.Errorf("holdfast: release %q: %w", h.Name(), cause.Of(ctx))
+			return driver.Errorf("release %q: %w", h.Name(), cause.Of(ctx))
 		}
 	}
 	return r.err
@@ -164,12 +165,12 @@ func (h *Hold) noteRelease(n int, err error) (retryIn time.Duration, _ error) {
 func (h *Hold) leftToExpire(err error) error {
 	doubt := h.release.Load().doubt
 	if doubt == nil {
-		return driver.Errorf("holdfast: release %q: the lock may stay held until its lease expires: %w", h.Name(), err)
+		return driver.Errorf("release %q: the lock may stay held until its lease expires: %w", h.Name(), err)
 	}
 	if driver.OutcomeKnown(err) || driver.NotSent(err) {
 		err = driver.Errorf("%w; then %v", doubt, err)
 	}
-	return driver.Errorf("holdfast: release %q: outcome unknown, the lock may stay held until its lease expires: %w", h.Name(), err)
+	return driver.Errorf("release %q: outcome unknown, the lock may stay held until its lease expires: %w", h.Name(), err)
 }
 
 // Finish releases a hold whose function has returned or panicked. It waits for a limited time: if
@@ -191,7 +192,7 @@ func (h *Hold) Verdict(err error) error {
 	case err == nil:
 		return gone
 	}
-	return driver.Errorf("%w; %w", err, gone)
+	return fmt.Errorf("%w; %w", err, gone)
 }
 
 // Released reports whether the release has ended.

@@ -32,13 +32,13 @@ func (c *Client) Shutdown(ctx context.Context) error {
 		return c.shutdownErr
 	}
 	if within == fromObserver && !cause.IsClosed(c.shutdownDone) {
-		return driver.Errorf("holdfast: shutdown: another call is in progress, and waits for this observer")
+		return driver.Errorf("shutdown: another call is in progress, and waits for this observer")
 	}
 	select {
 	case <-c.shutdownDone:
 	case <-ctx.Done():
 		if !cause.IsClosed(c.shutdownDone) {
-			return driver.Errorf("holdfast: shutdown: %w", cause.Of(ctx))
+			return driver.Errorf("shutdown: %w", cause.Of(ctx))
 		}
 	}
 	return c.shutdownErr
@@ -104,7 +104,7 @@ func (c *Client) shutDown(ctx context.Context, waitForObservers bool) error {
 
 // notDone is the error of a Shutdown whose context ended while it waited.
 func notDone(ctx context.Context, what string) error {
-	return driver.Errorf("holdfast: shutdown: %s: %w", what, cause.Of(ctx))
+	return driver.Errorf("shutdown: %s: %w", what, cause.Of(ctx))
 }
 
 // closeSlack is how long after the end of its context a Locker's Close may return.

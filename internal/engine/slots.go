@@ -80,7 +80,7 @@ func allHeld(name string, slots int, one error) error {
 	if slots == 1 {
 		return one
 	}
-	return driver.Errorf("holdfast: lock %q: all %d slots are held, one of them: %w", name, slots, one)
+	return driver.Errorf("lock %q: all %d slots are held, one of them: %w", name, slots, one)
 }
 
 // heldWithin returns a renewed hold that ctx descends from, if such holds have all slots of the

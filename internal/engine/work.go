@@ -31,7 +31,7 @@ func (h *Hold) Run(ctx context.Context, name string, fn func(ctx context.Context
 	// Promise 7: the release comes after fn has returned or panicked.
 	defer h.Finish(ctx)
 	if err := h.Err(); err != nil {
-		return h.client.notBegun(ctx, name, driver.Errorf("holdfast: lock %q: %w", name, err))
+		return h.client.notBegun(ctx, name, driver.Errorf("lock %q: %w", name, err))
 	}
 	return h.Verdict(h.Call(func() error { return fn(h.Context()) }))
 }

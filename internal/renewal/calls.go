@@ -3,7 +3,6 @@ package renewal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -153,7 +152,7 @@ type failure struct {
 func (f *failure) report() {
 	err := f.err
 	if f.more > 0 {
-		err = fmt.Errorf("%w (and %d more leases in the same call)", err, f.more)
+		err = driver.Errorf("%w (and %d more leases in the same call)", err, f.more)
 	}
 	f.lease.Report(event.Error, "renew", err)
 }

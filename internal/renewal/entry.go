@@ -143,8 +143,8 @@ func (e *Entry) requestLimit(now time.Duration) time.Duration {
 // text: the error matches the loss, not what failed.
 func (e *Entry) lateErr() error {
 	if e.lastErr == nil {
-		return driver.Errorf("holdfast: %q: %w: not renewed in time", e.Lease.Name, driver.ErrLost)
+		return driver.Errorf("%q: %w: not renewed in time", e.Lease.Name, driver.ErrLost)
 	}
-	return driver.Errorf("holdfast: %q: %w: not renewed in time; %d attempts failed, the last: %s", e.Lease.Name, driver.ErrLost, e.failures,
-		e.lastErr.Error())
+	return driver.Errorf("%q: %w: not renewed in time; %d attempts failed, the last: %s", e.Lease.Name, driver.ErrLost, e.failures,
+		driver.ErrorText(e.lastErr))
 }

@@ -129,7 +129,7 @@ func (r *Renewer) Close(ctx context.Context) bool {
 	left := slices.Clone(r.entries.All())
 	for _, e := range left {
 		if e.phase == renewing {
-			r.end(e, driver.Errorf("holdfast: %q: %w: Shutdown gave up on it", e.Lease.Name, driver.ErrLost))
+			r.end(e, driver.Errorf("%q: %w: Shutdown gave up on it", e.Lease.Name, driver.ErrLost))
 		}
 	}
 	running := r.running
@@ -218,7 +218,7 @@ func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, state driver.
 		return r.lose(e, e.lateErr()), false
 	case errors.Is(err, driver.ErrLost):
 		// Promise 4: of the backend's answers, only the definite one ends the lease.
-		return r.lose(e, driver.Errorf("holdfast: %q: %w", e.Lease.Name, err)), false
+		return r.lose(e, driver.Errorf("%q: %w", e.Lease.Name, err)), false
 	case err == nil:
 		if left := e.LossAt() - now; r.measure {
 			action = func() { e.owner.Renewed(left) }

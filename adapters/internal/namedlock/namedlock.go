@@ -115,7 +115,7 @@ func (s *Set) lock(ctx context.Context, n string, do do, wait bool) (*Held, erro
 		defer detach()
 		h.err = do(waiting, n, func(hold context.Context) error {
 			if !detach() { // the caller's context ended first
-				return driver.Errorf("holdfast: lock %q: %w", n, ctx.Err())
+				return driver.Errorf("lock %q: %w", n, ctx.Err())
 			}
 			h.ctx, h.since = hold, time.Now()
 			close(granted)
@@ -250,12 +250,12 @@ func (entry *name) take(ctx context.Context, n string, wait bool) error {
 	default:
 	}
 	if !wait {
-		return driver.Errorf("holdfast: lock %q: this process has it: %w", n, holdfast.ErrHeld)
+		return driver.Errorf("lock %q: this process has it: %w", n, holdfast.ErrHeld)
 	}
 	select {
 	case entry.taken <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return driver.Errorf("holdfast: lock %q: waiting ended: %w; this process has it: %w", n, ctx.Err(), holdfast.ErrHeld)
+		return driver.Errorf("lock %q: waiting ended: %w; this process has it: %w", n, ctx.Err(), holdfast.ErrHeld)
 	}
 }
