@@ -113,7 +113,7 @@ func (a *acquires) wait(ctx context.Context, id driver.LeaseID) error {
 	case <-w.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the acquire with this ID is still under way: %w", ended(ctx))
+		return driver.Errorf("the acquire with this ID is still under way: %w", ended(ctx))
 	}
 }
 
@@ -125,5 +125,5 @@ func ended(ctx context.Context) error {
 	}
 	// Promise 4: the cause is included as text. It may be the loss of another lock, and must
 	// not count as the loss of this one.
-	return fmt.Errorf("%w: %s", err, cause.Error())
+	return driver.Errorf("%w: %s", err, driver.ErrorText(cause))
 }

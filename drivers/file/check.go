@@ -48,7 +48,7 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 		})
 	})
 	if err != nil && !errors.Is(err, driver.ErrClosed) && ctx.Err() == nil { // the disk hangs
-		report(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: plain(err),
+		report(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: driver.ErrorText(err),
 			Remedy: "Look at the disk or the mount under the folder; a hanging network mount blocks every call."})
 		return nil
 	}
@@ -58,17 +58,15 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	return err
 }
 
-func plain(err error) string { return strings.TrimPrefix(err.Error(), "holdfast: ") }
-
 func (l *Locker) examine(f findings) {
 	var refused *folderError
 	switch err := checkPath(l.dir); {
 	case errors.As(err, &refused):
 		f(driver.Finding{Subject: subjectMode, Level: driver.LevelWrong,
-			Detail: plain(err), Remedy: "Correct it as the one who owns it, or use another folder:", Command: refused.fix})
+			Detail: driver.ErrorText(err), Remedy: "Correct it as the one who owns it, or use another folder:", Command: refused.fix})
 		return
 	case err != nil:
-		f(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: plain(err),
+		f(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: driver.ErrorText(err),
 			Remedy: "Let the user of this process enter every folder on the way, or use another folder."})
 		return
 	}
@@ -84,7 +82,7 @@ func (l *Locker) examine(f findings) {
 		if err == nil {
 			err = errors.New("it is not a folder")
 		}
-		f(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: l.dir + ": " + plain(err),
+		f(driver.Finding{Subject: subjectFolder, Level: driver.LevelWrong, Detail: l.dir + ": " + driver.ErrorText(err),
 			Remedy: "Use another folder, or correct this one."})
 		return
 	}
@@ -103,7 +101,7 @@ func (l *Locker) examineWatch(f findings) {
 	if err != nil {
 		remedy, command := watchRemedy(err)
 		f(driver.Finding{Subject: subjectWatch, Level: driver.LevelDoubtful,
-			Detail:  "waiters poll, because the folder cannot be watched: " + plain(explainWatch(err)),
+			Detail:  "waiters poll, because the folder cannot be watched: " + driver.ErrorText(explainWatch(err)),
 			Remedy:  remedy,
 			Command: command})
 		return
@@ -116,7 +114,7 @@ func (l *Locker) examineWatch(f findings) {
 func (l *Locker) examineFiles(f findings) {
 	entries, err := os.ReadDir(l.dir)
 	if err != nil {
-		f(driver.Finding{Subject: subjectForeign, Level: driver.LevelWrong, Detail: plain(err),
+		f(driver.Finding{Subject: subjectForeign, Level: driver.LevelWrong, Detail: driver.ErrorText(err),
 			Remedy: "Let the user of this process read the folder."})
 		return
 	}

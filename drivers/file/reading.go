@@ -79,5 +79,5 @@ func (l *Locker) folderGone() error {
 	case l.absent.Load() && errors.Is(err, fs.ErrNotExist):
 		return nil
 	}
-	return fmt.Errorf("the folder is gone: %s", err.Error()) // must not match fs.ErrNotExist
+	return fmt.Errorf("the folder is gone: %s", driver.ErrorText(err)) // must not match fs.ErrNotExist
 }

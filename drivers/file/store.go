@@ -154,7 +154,7 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is locked by other calls, of this process or another; each takes milliseconds, unless its process is "+
+			return nil, driver.Errorf("%s is locked by other calls, of this process or another; each takes milliseconds, unless its process is "+
 				"stopped or its disk hangs: %w", path, ended(ctx))
 		case <-time.After(backoff):
 			backoff = min(2*backoff, maxLockBackoff)
