@@ -120,7 +120,7 @@ func (l *Locker) createBlob(ctx context.Context, b lockBlob) error {
 		l.config.logger.InfoContext(ctx, "holdfast: there was no container for locks, it was made", "backend", backend,
 			"container", l.containerName())
 	case !hasCode(err, codesExist...):
-		return fmt.Errorf("the container does not exist and cannot be created: %w", redact(err))
+		return driver.Errorf("the container does not exist and cannot be created: %w", redact(err))
 	}
 	return l.uploadIfAbsent(ctx, b)
 }

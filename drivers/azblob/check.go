@@ -253,7 +253,7 @@ func plain(err error) string {
 	if errors.As(err, &answer) {
 		return fmt.Sprintf("the service answered %d %s (request %s)", answer.Status, answer.Code, answer.RequestID)
 	}
-	return strings.TrimPrefix(err.Error(), "holdfast: ")
+	return driver.ErrorText(err)
 }
 
 // isRefusal reports whether the service knows the credential and refuses the operation.

@@ -110,7 +110,7 @@ func newFence(ctx context.Context, b *blob.Client, token uint64) (*Fence, error)
 			return fail(fmt.Errorf("the blob's metadata are damaged: %s is not a number", keyFence))
 		}
 		if highest > token { // Promise 3: a later holder has written the blob
-			return fail(fmt.Errorf("%w: the blob was written with token %d, this one is %d", driver.ErrLost, highest, token))
+			return fail(driver.Errorf("%w: the blob was written with token %d, this one is %d", driver.ErrLost, highest, token))
 		}
 	}
 	text := strconv.FormatUint(token, 10)

@@ -222,16 +222,16 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 		return err
 	case ctx.Err() != nil:
 		if !errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+			err = driver.Errorf("%w: %w", ctx.Err(), err)
 		}
 		if driver.OutcomeKnown(cause) {
 			// Promise 4: the loss of another lock is no loss of this one.
-			err = fmt.Errorf("%w (%s)", err, cause.Error())
+			err = driver.Errorf("%w (%s)", err, driver.ErrorText(cause))
 		} else if !errors.Is(err, cause) {
-			err = fmt.Errorf("%w (%w)", err, cause)
+			err = driver.Errorf("%w (%w)", err, cause)
 		}
 	case l.closing.Err() != nil:
-		err = fmt.Errorf("interrupted by Close: %w", err)
+		err = driver.Errorf("interrupted by Close: %w", err)
 	}
 	return err
 }
