@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 func addAdvice(err error, namespace string) error {
@@ -19,9 +21,9 @@ func addAdvice(err error, namespace string) error {
 	case refusedByRule(err):
 		return adviseRule(err, namespace)
 	case hasCode(err, codeAuthenticationFailed):
-		return fmt.Errorf("%w; check user, password and authSource", err)
+		return driver.Errorf("%w; check user, password and authSource", err)
 	case strings.Contains(err.Error(), "requires at least"): // the Go driver's text for a server that is too old
-		return fmt.Errorf("the server is older than MongoDB 4.4: %w", err)
+		return driver.Errorf("the server is older than MongoDB 4.4: %w", err)
 	default:
 		return sayOnce(err)
 	}

@@ -101,7 +101,7 @@ var refusedCommand = regexp.MustCompile(`not authorized on \S+ to execute comman
 
 // plain is an error's text. That of a missing right is cut: the server quotes the whole command.
 func plain(err error) string {
-	text := strings.TrimPrefix(err.Error(), "holdfast: ")
+	text := driver.ErrorText(err)
 	if refused := refusedCommand.FindString(text); refused != "" {
 		return strings.Replace(refused, "command { ", "", 1)
 	}

@@ -2,7 +2,6 @@ package mongo
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -45,9 +44,9 @@ const (
 func addCause(err, cause error) error {
 	if driver.OutcomeKnown(cause) {
 		// Promise 4: the loss of another lock is no loss of this one.
-		return fmt.Errorf("%w (%v)", err, cause) //nolint:errorlint // errors.Is must not match the cause
+		return driver.Errorf("%w (%s)", err, driver.ErrorText(cause))
 	}
-	return fmt.Errorf("%w (%w)", err, cause)
+	return driver.Errorf("%w (%w)", err, cause)
 }
 
 // explain adds advice to an error where the server's own text has none, and removes the lease
@@ -84,7 +83,7 @@ func sayOnce(err error) error {
 	if !errors.As(err, &failed) || failed.Message == "" || failed.Name != "" {
 		return err
 	}
-	text := err.Error()
+	text := driver.ErrorText(err)
 	once := strings.Replace(text, " "+failed.Message+": "+failed.Message, failed.Message, 1)
 	if once == text {
 		return err
@@ -116,14 +115,14 @@ func withoutDetails(err error) error {
 // because the wrapped errors show the ID, too. An ID shorter than 8 bytes is no secret: any text may contain it.
 func redactIDs(err, advised error, ids []string) error {
 	const secret = 8
-	text, found := advised.Error(), false
+	text, found := driver.ErrorText(advised), false
 	for _, id := range ids {
 		if len(id) >= secret {
 			found = found || strings.Contains(err.Error(), id)
 			text = strings.ReplaceAll(text, id, "(lease ID)")
 		}
 	}
-	if found || text != advised.Error() {
+	if found || text != driver.ErrorText(advised) {
 		return errors.New(text)
 	}
 	return advised

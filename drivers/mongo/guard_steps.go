@@ -3,7 +3,6 @@ package mongo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -87,7 +86,7 @@ func (g *Guard) raiseFence(ctx context.Context, lease driver.Lease) error {
 	case !ok || token < int64(lease.Token):
 		return &badRecordError{name: lease.Name, problem: "its token, in " + FencesCollection + ", is not a 64-bit integer"}
 	case token > int64(lease.Token): // Promise 3: a later holder's token refuses this one
-		return fmt.Errorf("%w: its token is %d, this holder's is %d", ErrFenced, token, lease.Token)
+		return driver.Errorf("%w: its token is %d, this holder's is %d", ErrFenced, token, lease.Token)
 	}
 	return nil
 }
@@ -101,7 +100,7 @@ func (g *Guard) checkHeld(ctx context.Context, lease driver.Lease) error {
 	err := g.locks.FindOne(ctx, heldBy(lease, field("$expr", and(unexpired, sameToken))),
 		options.FindOne().SetProjection(docOf(fieldName, 1))).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return fmt.Errorf("%w: the record in %s.%s has another holder or none, or has expired",
+		return driver.Errorf("%w: the record in %s.%s has another holder or none, or has expired",
 			driver.ErrLost, g.locks.Database().Name(), g.locks.Name())
 	}
 	return err
@@ -137,7 +136,7 @@ func (g *Guard) commit(ctx context.Context, session *mongo.Session) (again bool,
 		case n == 0 && definitelyNotCommitted(err):
 			return false, err
 		case ctx.Err() != nil:
-			return false, fmt.Errorf("%w: %w", ErrInDoubt, err)
+			return false, driver.Errorf("%w: %w", ErrInDoubt, err)
 		}
 		backoff(ctx, n)
 	}

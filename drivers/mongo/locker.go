@@ -3,7 +3,6 @@ package mongo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -414,16 +413,16 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 	}
 	if mongo.IsTimeout(err) {
 		if !errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err) // the server's limit was reached first
+			err = driver.Errorf("%w: %w", context.DeadlineExceeded, err) // the server's limit was reached first
 		}
 		if limit, _ := limited.Deadline(); !limit.Equal(deadlineOf(ctx)) {
-			err = fmt.Errorf("no answer within %v: %w", l.config.timeout, err)
+			err = driver.Errorf("no answer within %v: %w", l.config.timeout, err)
 		}
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = addCause(err, cause)
 	} else if l.closing.Err() != nil {
-		err = fmt.Errorf("interrupted by Close: %w", err)
+		err = driver.Errorf("interrupted by Close: %w", err)
 	}
 	if err = explain(err, o.ids, l.namespace()); denied {
 		err = driver.Denied(err)
@@ -432,7 +431,7 @@ func (l *Locker) run(ctx context.Context, o op, commands func(context.Context) e
 }
 
 // errDisconnected is permanent: a disconnected client cannot be connected again.
-var errDisconnected = fmt.Errorf("%w: the program disconnected the MongoDB client", driver.ErrClosed)
+var errDisconnected = driver.Errorf("%w: the program disconnected the MongoDB client", driver.ErrClosed)
 
 // deadlineOf returns the context's deadline, or the zero time.
 func deadlineOf(ctx context.Context) time.Time {
