@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,15 +48,13 @@ func (c *checkup) read(ctx context.Context, subject string, query func(context.C
 	if err == nil {
 		return true
 	}
-	f := driver.Finding{Subject: subject, Level: driver.LevelWrong, Detail: plain(err)}
+	f := driver.Finding{Subject: subject, Level: driver.LevelWrong, Detail: driver.ErrorText(err)}
 	if hasCode(err, codeDenied) {
 		f.Level = driver.LevelUnchecked
 	}
 	c.Report(f)
 	return false
 }
-
-func plain(err error) string { return strings.TrimPrefix(err.Error(), "holdfast: ") }
 
 func (c *checkup) server(ctx context.Context) bool {
 	var took time.Duration
@@ -74,10 +71,10 @@ func (c *checkup) server(ctx context.Context) bool {
 	})
 	switch {
 	case errors.Is(err, driver.ErrInvalid):
-		c.Wrong(subjectServer, "Keep the locks in a database of another server.", "", "%s", plain(err))
+		c.Wrong(subjectServer, "Keep the locks in a database of another server.", "", "%s", driver.ErrorText(err))
 	case err != nil:
 		c.Wrong(subjectServer, "Check that the server runs, that this machine reaches its port (firewall, DNS, TLS), "+
-			"and the URL's host, port, user and database.", "", "%s", plain(err))
+			"and the URL's host, port, user and database.", "", "%s", driver.ErrorText(err))
 	default:
 		c.OK(subjectServer, "PostgreSQL %d answered in %v", c.found.version/10000, took.Round(100*time.Microsecond))
 	}

@@ -154,7 +154,7 @@ func withAdvice(err error) error {
 }
 
 func fencedOff(highest int64, token uint64) error {
-	return fmt.Errorf("%w: its token is %d, this holder's is %d", ErrFenced, highest, token)
+	return driver.Errorf("%w: its token is %d, this holder's is %d", ErrFenced, highest, token)
 }
 
 var errLowerFence = errors.New("the fence has not been raised to the token")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -182,17 +181,17 @@ func refusal(ctx context.Context, tx transaction, table string, lease driver.Lea
 		FROM `+table+` WHERE name = `+named, []any{nameArg(lease.Name)}, &token, &held, &expired)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: the row of the lease is not there (%w)", driver.ErrLost, err)
+		return driver.Errorf("%w: the row of the lease is not there (%w)", driver.ErrLost, err)
 	case token > int64(lease.Token):
-		return fmt.Errorf("%w: a later holder has token %d, this holder's is %d", driver.ErrLost, token, lease.Token)
+		return driver.Errorf("%w: a later holder has token %d, this holder's is %d", driver.ErrLost, token, lease.Token)
 	case token == 0:
-		return fmt.Errorf("%w: the lock has no row in %s", driver.ErrLost, table)
+		return driver.Errorf("%w: the lock has no row in %s", driver.ErrLost, table)
 	case !held:
-		return fmt.Errorf("%w: it was released", driver.ErrLost)
+		return driver.Errorf("%w: it was released", driver.ErrLost)
 	case expired:
-		return fmt.Errorf("%w: it has expired by the server's clock", driver.ErrLost)
+		return driver.Errorf("%w: it has expired by the server's clock", driver.ErrLost)
 	}
-	return fmt.Errorf("%w: the row in %s has token %d, this holder's is %d", driver.ErrLost, table, token, lease.Token)
+	return driver.Errorf("%w: the row in %s has token %d, this holder's is %d", driver.ErrLost, table, token, lease.Token)
 }
 
 // runGuarded runs fn in a transaction between the steps, and commits.

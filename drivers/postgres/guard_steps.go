@@ -116,7 +116,7 @@ func outcome(err error) error {
 	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback), code != "" && !leavesOpen(code):
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrInDoubt, err)
+	return driver.Errorf("%w: %w", ErrInDoubt, err)
 }
 
 // sqlState returns the server's code of an error of any driver, or "".

@@ -102,7 +102,7 @@ func (c *checkup) absentTable() {
 	where := c.found.schemaFor(table)
 	switch hidden := c.found.hides(table); {
 	case hidden != nil:
-		c.Wrong(subjectTable, "Name the schema in the URL parameter "+paramSchema+" of all programs.", "", "%s", plain(hidden))
+		c.Wrong(subjectTable, "Name the schema in the URL parameter "+paramSchema+" of all programs.", "", "%s", driver.ErrorText(hidden))
 	case where == "":
 		c.Wrong(subjectTable, "Name one in the URL parameter "+paramSchema+".", "", "there is none, and no schema of the search path exists")
 	case c.found.creates == nil:

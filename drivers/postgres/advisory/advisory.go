@@ -153,7 +153,7 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 func (l *Lock) Renew(ctx context.Context, claim migrating.Claim) error {
 	s := l.session(claim.Proof)
 	if s == nil {
-		return fmt.Errorf("%w: there is no session with it", driver.ErrLost)
+		return driver.Errorf("%w: there is no session with it", driver.ErrLost)
 	}
 	select {
 	case s.busy <- struct{}{}:
@@ -173,7 +173,7 @@ func (l *Lock) Renew(ctx context.Context, claim migrating.Claim) error {
 	// Promise 1: with the session the lock is gone, or soon. It cannot be asked again.
 	l.take(claim.Proof)
 	end(ctx, s.conn)
-	return fmt.Errorf("%w: the session has ended", driver.ErrLost)
+	return driver.Errorf("%w: the session has ended", driver.ErrLost)
 }
 
 // Release implements [migrating.Old]. The end of the session frees the lock, too.
