@@ -27,11 +27,8 @@ func withFlagNames(err error) string {
 	case ofURL:
 		renamed.Field = "the backend's URL" + parameter
 	}
-	return strings.Replace(err.Error(), withoutPrefix(invalid), withoutPrefix(&renamed), 1)
+	return strings.Replace(err.Error(), driver.ErrorText(invalid), driver.ErrorText(&renamed), 1)
 }
-
-// withoutPrefix is the text of an error as it stands in that of an error which wraps it.
-func withoutPrefix(err error) string { return strings.TrimPrefix(err.Error(), "holdfast: ") }
 
 // asGraceError turns an error about the time between renewals, for which there is no flag,
 // into one about --grace. A grace of at most two fifths of the TTL leaves enough time

@@ -48,7 +48,7 @@ func Choose(given string, interactive, nested bool) (string, error) {
 		given = localBackend
 	}
 	if err := driver.ValidateURLEnds(given); err != nil {
-		return "", errors.New("the backend's " + strings.TrimPrefix(err.Error(), "holdfast: "))
+		return "", errors.New("the backend's " + driver.ErrorText(err))
 	}
 	scheme, rest, found := strings.Cut(given, ":")
 	if scheme = strings.ToLower(scheme); !found || strings.ContainsAny(scheme, "/@=;? ") {
