@@ -1,10 +1,6 @@
 package driver
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-)
+import "fmt"
 
 // prefix begins the text of every error of the library. Only [Errorf] and the types of this package write it, each in
 // front of a text that has none.
@@ -33,7 +29,7 @@ func ErrorText(err error) string {
 			return ErrorText(inner)
 		}
 	}
-	return unprefixed(text)
+	return text
 }
 
 // prefixed is an error made by [Errorf]. Like the other errors of the library, it has a method plain, which returns its text
@@ -41,7 +37,7 @@ func ErrorText(err error) string {
 type prefixed struct{ err error }
 
 func (e *prefixed) Error() string { return prefix + e.plain() }
-func (e *prefixed) plain() string { return unprefixed(e.err.Error()) }
+func (e *prefixed) plain() string { return e.err.Error() }
 
 // Unwrap returns what fmt.Errorf made of the wrapped errors.
 func (e *prefixed) Unwrap() error { return e.err }
@@ -51,24 +47,3 @@ type part struct{ err error }
 
 func (p *part) Error() string { return ErrorText(p.err) }
 func (p *part) Unwrap() error { return p.err }
-
-// inner finds the prefixes of errors in a text that was made without [Errorf].
-var inner = strings.NewReplacer(" "+prefix, " ", "("+prefix, "(")
-
-// unprefixed is a text without the prefixes of the errors in it. Names stand in quotes and keep what looks
-// like a prefix.
-func unprefixed(text string) string {
-	var b strings.Builder
-	for text = strings.TrimPrefix(text, prefix); text != ""; {
-		before, _, _ := strings.Cut(text, `"`)
-		b.WriteString(inner.Replace(before))
-		rest := text[len(before):]
-		quoted, err := strconv.QuotedPrefix(rest)
-		if err != nil && rest != "" {
-			quoted = rest[:1] // a single quote
-		}
-		b.WriteString(quoted)
-		text = rest[len(quoted):]
-	}
-	return b.String()
-}

@@ -3,7 +3,6 @@ package cause_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,7 +23,7 @@ func TestOf(t *testing.T) {
 		{nil, true},
 		{errOwn, true},
 		{context.DeadlineExceeded, true},
-		{fmt.Errorf("holdfast: %q: %w", "other", driver.ErrLost), false},
+		{driver.Errorf("%q: %w", "other", driver.ErrLost), false},
 		{driver.ErrHeld, false},
 		{cause.ErrReleased, false},
 		{cause.ErrSteppedDown, false},

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -81,7 +81,7 @@ func TestEveryFailureIsLoggedInWords(t *testing.T) {
 func TestReleaseWithAKnownOutcomeIsLoggedAsFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
-		refused := fmt.Errorf("holdfast: the store is %w", holdfast.ErrClosed)
+		refused := driver.Errorf("the store is %w", holdfast.ErrClosed)
 		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
 			return map[string]locktest.Fault{locktest.OpRelease: {Refuse: refused}}[op]
 		})

@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -65,6 +67,33 @@ func TestRunbookNamesEveryMessageOfALoss(t *testing.T) {
 	}
 	if found < 4 {
 		t.Errorf("only %d messages were found", found)
+	}
+}
+
+var prefixedByHand = regexp.MustCompile("(Errorf|errors\\.New)\\(\\s*[\"`]holdfast: |TrimPrefix\\([^\n]*\"holdfast: \"\\)")
+
+// Errors get the prefix from driver.Errorf and the types of package driver alone: they put none into the text of another error, and
+// nothing has to cut one out.
+func TestErrorsGetTheirPrefixInOnePlace(t *testing.T) {
+	files := 0
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") && path != root || entry.Name() == "testdata"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		files++
+		code, err := os.ReadFile(path)
+		if found := prefixedByHand.Find(code); found != nil {
+			t.Errorf("%s: %s: driver.Errorf makes an error and writes the prefix; driver.ErrorText is a text without it", path, found)
+		}
+		return err
+	})
+	if err != nil || files < 1000 {
+		t.Errorf("%d files were read: %v", files, err)
 	}
 }
 
