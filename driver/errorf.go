@@ -1,6 +1,9 @@
 package driver
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // prefix begins the text of every error of the library. Only [Errorf] and the types of this package write it, each in
 // front of a text that has none.
@@ -27,6 +30,14 @@ func ErrorText(err error) string {
 	case interface{ Unwrap() error }: // it may only mark another, and have its text
 		if inner := err.Unwrap(); inner != nil && inner.Error() == text {
 			return ErrorText(inner)
+		}
+	case interface{ Unwrap() []error }: // of errors.Join, too
+		var whole, texts []string
+		for _, inner := range err.Unwrap() {
+			whole, texts = append(whole, inner.Error()), append(texts, ErrorText(inner))
+		}
+		if strings.Join(whole, "\n") == text {
+			return strings.Join(texts, "\n")
 		}
 	}
 	return text

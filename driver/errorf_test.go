@@ -25,6 +25,7 @@ func TestErrorf(t *testing.T) {
 		"holdfast: outer: inner":                        driver.Errorf("outer: %w", marks),
 		"holdfast: inner, as text; other":               driver.Errorf("%v, as text; %w", inner, other),
 		"holdfast: outer: foreign: " + inner.Error():    driver.Errorf("outer: %w", foreign),
+		"holdfast: outer: inner\ninner":                 driver.Errorf("outer: %w", errors.Join(inner, inner)),
 		`holdfast: renew "n" on memory: inner`:          failed,
 		`holdfast: outer: renew "n" on memory: inner`:   driver.Errorf("outer: %w", failed),
 		"holdfast: outer: TTL 2s is invalid: must be 3": driver.Errorf("outer: %w", driver.Invalid("TTL", "2s", "3")),
@@ -36,8 +37,8 @@ func TestErrorf(t *testing.T) {
 			t.Errorf("%v wraps nothing", err)
 		}
 	}
-	for want, err := range map[string]error{"inner": marks, "other": other, foreign.Error(): foreign, "closed": driver.ErrClosed,
-		`lock "n" is held`: &driver.HeldError{Record: driver.Record{Name: "n"}}} {
+	for want, err := range map[string]error{"inner": marks, "inner\nother": errors.Join(inner, nil, other), "other": other,
+		foreign.Error(): foreign, "closed": driver.ErrClosed, `lock "n" is held`: &driver.HeldError{Record: driver.Record{Name: "n"}}} {
 		if got := driver.ErrorText(err); got != want {
 			t.Errorf("the text of %q is %q, want %q", err, got, want)
 		}
