@@ -124,6 +124,9 @@ func (c *check) checked(l driver.Locker) driver.Locker {
 // anyName stands for any name in checkError.
 const anyName = "\xff any name"
 
+// prefix begins the text of every error.
+const prefix = "holdfast: "
+
 // checkError checks the rules for all errors, and returns err.
 func (c *check) checkError(method, name, id string, err error) error {
 	if err == nil {
@@ -163,6 +166,9 @@ func (c *check) checkError(method, name, id string, err error) error {
 	var invalid *driver.InvalidError
 	if errors.Is(err, driver.ErrInvalid) && (!errors.As(err, &invalid) || invalid.Field == "" || invalid.Rule == "") {
 		c.errorf("%s: ErrInvalid without an *InvalidError that names field and rule: %v", method, err)
+	}
+	if text := err.Error(); !strings.HasPrefix(text, prefix) || strings.Count(text, prefix) > 1 {
+		c.errorf("%s: the error's text begins with %q and has it nowhere else; see driver.Errorf and driver.ErrorText: %s", method, prefix, text)
 	}
 	text := fmt.Sprintf("%v %+v %#v", err, err, err)
 	c.checkText(method+": the error", text, id)
