@@ -71,6 +71,9 @@ func (b lockBlob) leaseConditions() *blob.AccessConditions {
 // acquire takes the lease first and writes the record under it, so that nobody else writes
 // between its read and its write.
 func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (driver.Lease, error) {
+	if err := l.mayRead(ctx, b); err != nil {
+		return driver.Lease{}, err
+	}
 	for round := range maxRounds {
 		traced, unsent := traceConnections(ctx)
 		err := l.takeLease(traced, b, req.TTL)
@@ -95,6 +98,25 @@ func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (d
 		}
 	}
 	return driver.Lease{}, errChanging
+}
+
+// mayRead asks whether the credential may read, if it was refused that. Otherwise each attempt would take the lease in vain, and keep
+// it from those who may.
+func (l *Locker) mayRead(ctx context.Context, b lockBlob) error {
+	if !l.unreadable.Load() {
+		return nil
+	}
+	_, err := b.blob.BlobClient().GetProperties(l.withoutRetries(ctx), nil)
+	if err := denied(ctx, err); errors.Is(err, driver.ErrDenied) {
+		return errUnreadable(err)
+	}
+	l.unreadable.Store(false)
+	return nil
+}
+
+// errUnreadable says what a credential lacks that may take leases.
+func errUnreadable(err error) error {
+	return fmt.Errorf("the lock's record cannot be read: %w", err)
 }
 
 // takeLease takes the lease, or extends it if the caller has it.
@@ -140,6 +162,12 @@ func (l *Locker) uploadIfAbsent(ctx context.Context, b lockBlob) error {
 func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request) (driver.Lease, error) {
 	for range maxRounds {
 		now, err := l.readProperties(ctx, b)
+		if errors.Is(denied(ctx, err), driver.ErrDenied) {
+			// The lease was taken in vain. Only the caller knows whether it held it before, so only the caller can release
+			// it, and does. A request with the same ID would extend it instead.
+			l.unreadable.Store(true)
+			return driver.Lease{}, driver.WithIDReleased(errUnreadable(redact(err)))
+		}
 		if err != nil {
 			// The caller may have held the lease before, so it is not released.
 			return driver.Lease{}, err

@@ -57,6 +57,8 @@ type Locker struct {
 	closeIdle func()  // closes idle connections; nil if the client belongs to the program
 	origin    *origin // nil if the client belongs to the program
 
+	unreadable atomic.Bool // the credential may take leases, and was refused to read the record
+
 	closing context.Context // ends with Close, which interrupts every call
 	cancel  context.CancelFunc
 	once    sync.Once
