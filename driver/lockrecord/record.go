@@ -83,7 +83,7 @@ func brief(err error) error {
 }
 
 func errVersion(version, want int) error {
-	return fmt.Errorf("it has version %d, and this program knows only %d", version, want)
+	return fmt.Errorf("it has version %d, and this program knows only %d: see docs/upgrading.md", version, want)
 }
 
 // Check refuses a lock that was granted and lacks a fact, or has an impossible one.

@@ -25,8 +25,8 @@ func TestDecode(t *testing.T) {
 		whole:                               "",
 		" ":                                 "it is empty",
 		whole + "{}":                        "there is more after the record",
-		`{"version":4,"kind":1}`:            "it has version 4, and this program knows only 3",
-		strings.Replace(whole, "3", "2", 1): "it has version 2, and this program knows only 3",
+		`{"version":4,"kind":1}`:            "it has version 4, and this program knows only 3: see docs/upgrading.md",
+		strings.Replace(whole, "3", "2", 1): "it has version 2, and this program knows only 3: see docs/upgrading.md",
 		strings.Replace(whole, "owner", "kind", 1): "unknown field",
 	} {
 		var rec record

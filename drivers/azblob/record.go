@@ -72,7 +72,8 @@ func parse(metadata map[string]*string) (record, error) {
 		return r, nil
 	}
 	if v := fields[keyVersion]; v != version {
-		return r, driver.Damaged(fmt.Errorf("the blob's metadata have version %.20q, but this version of Holdfast reads only %s", v, version))
+		return r, driver.Damaged(fmt.Errorf("the blob's metadata have version %.20q, but this version of Holdfast reads only %s: "+
+			"see docs/upgrading.md", v, version))
 	}
 	var err error
 	fail := func(key string) (record, error) {

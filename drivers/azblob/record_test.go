@@ -75,7 +75,8 @@ func TestDamagedRecord(t *testing.T) {
 	_, acquiring := l.TryAcquire(bounded(t), request("n"))
 	_, inspecting := l.Inspect(bounded(t), "n")
 	for _, err := range []error{acquiring, inspecting} {
-		if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), `version "2"`) {
+		if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), `version "2"`) ||
+			!strings.Contains(err.Error(), "docs/upgrading.md") {
 			t.Errorf("got %v, want an error about the version", err)
 		}
 	}

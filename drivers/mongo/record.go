@@ -163,8 +163,8 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 		}
 	}
 	if d.problem == "" && r.version != schemaVersion && r.version != sharedVersion {
-		d.problem = fmt.Sprintf("its field %s is %d, but this version of Holdfast reads only %d and %d", fieldVersion, r.version,
-			schemaVersion, sharedVersion)
+		d.problem = fmt.Sprintf("its field %s is %d, but this version of Holdfast reads only %d and %d: see docs/upgrading.md",
+			fieldVersion, r.version, schemaVersion, sharedVersion)
 	}
 	d.checkReaders(r)
 	if r.leaseID != "" {

@@ -60,6 +60,9 @@ func TestDamagedRecords(t *testing.T) {
 			if !errors.As(err, &bad) || bad.name != name || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s, %s: got %v, want an error that names the record", what, op, err)
 			}
+			if strings.HasSuffix(what, "of tomorrow") && (err == nil || !strings.Contains(err.Error(), "docs/upgrading.md")) {
+				t.Errorf("%s, %s: got %v, want an error that names the page", what, op, err)
+			}
 		}
 		if after := storedDocument(t, coll, name); !slices.Equal(before, after) {
 			t.Errorf("%s: changed from %v to %v", what, before, after)
