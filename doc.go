@@ -9,6 +9,19 @@
 //		return bill(ctx) // ctx ends if the lock is lost
 //	})
 //
+// A leader election, in each copy of a service:
+//
+//	runner, err := holdfast.NewLeaderAwareRunner(client, "billing")
+//	if err != nil {
+//		return err
+//	}
+//	err = runner.Run(ctx, func(ctx context.Context) error { // in one copy; after a loss all campaign again
+//		for ctx.Err() == nil {
+//			bill(ctx) // until another leads, or the service stops
+//		}
+//		return context.Cause(ctx)
+//	})
+//
 // What to use:
 //
 //   - [Client.Do] suits most programs: it waits for the lock, runs the function, and releases.

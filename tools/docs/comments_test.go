@@ -37,3 +37,33 @@ func TestListsInPackageComments(t *testing.T) {
 		}
 	}
 }
+
+// electionLines is how long the leader election may be that go doc shows.
+const electionLines = 12
+
+// The code that go doc shows of the root package compiles, and a leader election is among it.
+func TestPackageCommentCompiles(t *testing.T) {
+	fset := token.NewFileSet()
+	load := exportedAPI(t, fset, root, prelude)
+	file, err := parser.ParseFile(fset, filepath.Join(root, "doc.go"), nil, parser.PackageClauseOnly|parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elections := 0
+	for _, block := range new(doccomment.Parser).Parse(file.Doc.Text()).Content {
+		code, ok := block.(*doccomment.Code)
+		if !ok || !strings.Contains(code.Text, "err = ") {
+			continue // a table
+		}
+		if lines := strings.Count(code.Text, "\n"); strings.Contains(code.Text, "NewLeaderAwareRunner") {
+			if elections++; lines > electionLines {
+				t.Errorf("the election has %d lines, more than %d", lines, electionLines)
+			}
+		}
+		checkTypes(t, load, fset, prelude+"func _() error {\nvar bill func(context.Context) error\n//line doc.go:1\n"+
+			strings.ReplaceAll(code.Text, "…\n", "\n")+"\npanic(0)\n}\n")
+	}
+	if elections != 1 {
+		t.Errorf("doc.go has %d elections, want one", elections)
+	}
+}
