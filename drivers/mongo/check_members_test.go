@@ -126,7 +126,7 @@ func TestCheckConnectionOfAProgram(t *testing.T) {
 
 // The server quotes the whole command of a user who lacks a right, with the IDs in it.
 func TestCheckCutsCommands(t *testing.T) {
-	err := errors.New(`holdfast: the user lacks a privilege on app.locks: (Unauthorized) not authorized on app` +
+	err := driver.Errorf(`the user lacks a privilege on app.locks: (Unauthorized) not authorized on app` +
 		` to execute command { find: "locks", filter: { kid: "secret" } }; grant it the role readWrite`)
 	if got, want := plain(err), "not authorized on app to execute find"; got != want {
 		t.Errorf("got %q, want %q", got, want)
