@@ -3,7 +3,6 @@ package lockertest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"time"
@@ -92,7 +91,7 @@ func endedContext(c *check) {
 func causeIsNoOutcome(c *check) {
 	for _, cause := range []error{driver.ErrLost, driver.ErrClosed, driver.ErrHeld, driver.ErrInvalid} {
 		ctx, cancel := context.WithCancelCause(c.ctx)
-		cancel(fmt.Errorf("another lock's: %w", cause))
+		cancel(driver.Errorf("another lock's: %w", cause))
 		for _, m := range c.methods(c.a, c.name()) {
 			if err := m.call(ctx); errors.Is(err, cause) {
 				c.errorf("%s with a context whose cause matches %v: the error %v matches it too, as if it were the outcome for this lock", m.name,

@@ -61,6 +61,10 @@ func answerFaults() []fault {
 			}),
 		},
 		{
+			name: "errors with the prefix of another", says: "has it nowhere else", caught: []string{"acquire/held", "name/invalid"},
+			make: fails(func(name, _ string, err error) error { return opErr(name, fmt.Errorf("the server: %w", err)) }),
+		},
+		{
 			name: "errors without operation", says: "no *OpError", caught: []string{"acquire/held", "renew/stale", "name/invalid"},
 			make: fails(func(_, _ string, err error) error {
 				var op *driver.OpError

@@ -1,8 +1,8 @@
 package migrating
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"math"
 	"sync"
 	"time"
@@ -55,7 +55,10 @@ func (q queues) Leave(ctx context.Context, waiter driver.WaiterID, names []strin
 		errs[1] = q.new.Leave(ctx, waiter, names)
 	}
 	calls.Wait()
-	return errors.Join(errs[:]...)
+	if errs[0] != nil && errs[1] != nil {
+		return driver.Errorf("%w; %w", errs[0], errs[1])
+	}
+	return cmp.Or(errs[0], errs[1])
 }
 
 // Wake implements [driver.Waker]. It wakes nobody without a position: nothing reports the releases of both locks then.

@@ -32,14 +32,13 @@ func TestContextCauseIsNoOutcome(t *testing.T) {
 		for _, cause := range []error{driver.ErrLost, driver.ErrClosed, driver.ErrHeld, driver.ErrInvalid, driver.ErrConflict, own} {
 			ctx, cancel := context.WithCancelCause(bounded(t))
 			w.next(name, func(base http.RoundTripper, r *http.Request) (*http.Response, error) {
-				cancel(fmt.Errorf("the outer hold: %w", cause))
+				cancel(driver.Errorf("the outer hold: %w", cause))
 				_, _ = hang(base, r)
 				return nil, context.Cause(r.Context()) // as Go's own transport does
 			})
 			err := call(ctx)
 			wantUnknown(t, name, err)
-			if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "the outer hold: "+strings.TrimPrefix(cause.Error(),
-				"holdfast: ")) {
+			if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "the outer hold: "+driver.ErrorText(cause)) {
 				t.Errorf("%s: %v, want the context's error and its cause in words", name, err)
 			}
 			if kept := errors.Is(cause, own); errors.Is(err, cause) != kept {
