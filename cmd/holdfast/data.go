@@ -39,7 +39,7 @@ func (d *dataGetCmd) Run(a *app) error {
 			return err
 		}
 		if record.State == driver.StateFree && record.Token == 0 {
-			a.reportMissingStore(ctx, client)
+			a.reportMissingStore(a.missingStore(ctx, client))
 		}
 		if d.JSON {
 			return writeJSON(a.stdout, describe.JSON(record))

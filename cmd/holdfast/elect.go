@@ -45,7 +45,9 @@ func (e *electCmd) Run(a *app) error {
 
 // takePart campaigns and observes until ctx ends.
 func (e *electCmd) takePart(ctx context.Context, a *app, client *holdfast.Client) error {
-	a.reportMissingStore(ctx, client)
+	if err := a.askFirst(ctx, client); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var campaign sync.WaitGroup

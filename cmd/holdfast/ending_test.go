@@ -214,7 +214,7 @@ func TestASignalEndsAWaitInTime(t *testing.T) {
 					t.Fatal(err)
 				}
 				run := &runner{runCmd: &runCmd{Name: "job"}, log: messages.NewLog(io.Discard, false, false), client: client, events: &eventLogger{},
-					signals: signals.Caught{C: make(chan os.Signal, 1)}}
+					signals: signals.Caught{C: make(chan os.Signal, 1)}, waitStart: time.Now()}
 				time.AfterFunc(time.Second, func() { run.signals.C <- syscall.SIGTERM })
 				begin := time.Now().Add(time.Second)
 				_, err = run.acquire()

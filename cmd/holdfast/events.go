@@ -25,6 +25,7 @@ type eventLogger struct {
 	answered func() // called before each message, since the backend has answered; may be nil
 	try      bool   // --try: nothing is retried
 	client   atomic.Pointer[holdfast.Client]
+	heard    atomic.Bool                    // the backend has answered a request for a lock
 	waiting  atomic.Bool                    // holdfast waits for the lock; only then its holder is reported
 	running  atomic.Pointer[runningCommand] // nil if the command does not run
 
@@ -116,5 +117,9 @@ func (l *eventLogger) logFailure(e holdfast.Event, now time.Time) {
 	if count.Times > 1 {
 		times = " (" + strconv.Itoa(count.Times) + " times in " + format.Duration(count.In) + ")"
 	}
-	l.log.Errorf("cannot %s %q, retrying: %v%s", e.Op, e.Name, e.Err, times)
+	what := e.Op
+	if e.Name != "" {
+		what += " " + strconv.Quote(e.Name)
+	}
+	l.log.Errorf("cannot %s, retrying: %v%s", what, e.Err, times)
 }

@@ -17,7 +17,7 @@ import (
 // takeFlags are the flags of commands that take a lock themselves, without running a command.
 type takeFlags struct {
 	Try              bool           `xor:"wait" help:"Do not wait: exit with 75 at once if another holds the lock."`
-	Wait             *time.Duration `xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75, or with 69 if the backend could not be reached. 0s means --try. Default: wait indefinitely."`
+	Wait             *time.Duration `xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75, or with 69 if the backend has not answered. 0s means --try. Default: wait indefinitely, but 10s for the backend's first answer."`
 	ConflictExitCode int            `short:"E" default:"75" placeholder:"CODE" help:"Exit with this code instead of 75 if another holds the lock."`
 	TTL              time.Duration  `positive:"" placeholder:"DURATION" help:"How long the lock stays held after this process has crashed or can no longer reach the backend. Default: 30s."`
 	Owner            string         `placeholder:"TEXT" help:"How others see this holder. Default: host/pid."`

@@ -29,28 +29,28 @@ func (a *app) openToLook(ctx context.Context, opts ...holdfast.ClientOption) (*h
 	if err != nil {
 		return nil, err
 	}
-	client, err := holdfast.New(locker, append(opts, discardLog)...)
-	if err != nil {
-		return nil, errors.Join(err, locker.Close(ctx))
-	}
-	return client, nil
+	return newClient(ctx, locker, opts)
 }
 
 // missingStore says which folder, collection or container of the backend does not exist, so that there
 // are no locks there yet. It is empty if that exists, or nobody knows.
 func (a *app) missingStore(ctx context.Context, client *holdfast.Client) string {
-	ctx, cancel := context.WithTimeout(ctx, missingTimeout)
-	defer cancel()
-	what, err := driver.MissingStore(ctx, client.Locker())
+	what, err := findStore(ctx, client)
 	if err != nil {
 		a.log.Verbosef("%v", err)
 	}
 	return what
 }
 
+func findStore(ctx context.Context, client *holdfast.Client) (missing string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, missingTimeout)
+	defer cancel()
+	return driver.MissingStore(ctx, client.Locker())
+}
+
 // reportMissingStore logs that there are no locks on the backend yet.
-func (a *app) reportMissingStore(ctx context.Context, client *holdfast.Client) {
-	if missing := a.missingStore(ctx, client); missing != "" {
+func (a *app) reportMissingStore(missing string) {
+	if missing != "" {
 		a.log.Infof("%s", describe.NoLocksYet(missing))
 	}
 }

@@ -55,7 +55,7 @@ func (l *lsCmd) Run(a *app) error {
 			}
 		}
 		if !found {
-			a.reportMissingStore(ctx, client)
+			a.reportMissingStore(a.missingStore(ctx, client))
 		}
 		return errors.Join(append(unreadable, flush())...)
 	})

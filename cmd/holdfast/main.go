@@ -28,6 +28,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/manual"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/messages"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
+	"github.com/holdfast-go/holdfast/driver"
 	_ "github.com/holdfast-go/holdfast/drivers/postgres"
 	_ "github.com/holdfast-go/holdfast/internal/alldrivers"
 )
@@ -82,7 +83,9 @@ backend must be set: otherwise each machine would use locks of its own.
 
 Exit codes:
   2    the command line or the backend's URL is wrong
-  69   the backend cannot be reached, or it reports an error
+  69   the backend cannot be reached, or it reports an error. What waits or
+       runs on tries for 10s after its start; after the backend's first
+       answer it tries on
   74   the output cannot be written
   more exit codes: "holdfast run --help", "holdfast doctor --help"`
 }
@@ -242,15 +245,28 @@ const (
 // discardLog keeps the library from logging: the command reports what matters itself.
 var discardLog = holdfast.WithLogger(slog.New(slog.DiscardHandler))
 
-// open makes a client for the backend. Only observe receives its events.
-func (a *app) open(ctx context.Context, observe func(holdfast.Event), opts ...holdfast.ClientOption) (*holdfast.Client, error) {
+// open makes a client for the backend. Only events, which may be nil, receives its events.
+func (a *app) open(ctx context.Context, events *eventLogger, opts ...holdfast.ClientOption) (*holdfast.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	opts = append(opts, discardLog)
-	if observe != nil {
-		opts = append(opts, holdfast.WithObserver(observe))
+	locker, err := driver.Open(ctx, a.backend)
+	if err != nil {
+		return nil, err
 	}
-	return holdfast.Open(ctx, a.backend, opts...)
+	if events != nil {
+		locker = driver.Intercept(locker, events.around)
+		opts = append(opts, holdfast.WithObserver(events.observe))
+	}
+	return newClient(ctx, locker, opts)
+}
+
+// newClient makes a client, or closes its Locker.
+func newClient(ctx context.Context, locker driver.Locker, opts []holdfast.ClientOption) (*holdfast.Client, error) {
+	client, err := holdfast.New(locker, append(opts, discardLog)...)
+	if err != nil {
+		return nil, errors.Join(err, locker.Close(ctx))
+	}
+	return client, nil
 }
 
 // slowAnswer is how long the backend may take to answer before a message says that

@@ -23,7 +23,7 @@ type runCmd struct {
 	Command []string `arg:"" passthrough:"partial" help:"The command and its arguments, after \"--\"."`
 
 	Try              bool           `group:"wait" xor:"wait" help:"Do not wait: exit with 75 at once if another holds the lock. Connecting to the backend may take up to 10s. If the server's clock was set back, a dead holder's lock stays held for longer; a run that waits takes it over, one with --try does not."`
-	Wait             *time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75, or with 69 if the backend could not be reached. 0s means --try. Default: wait indefinitely."`
+	Wait             *time.Duration `group:"wait" xor:"wait" placeholder:"DURATION" help:"Wait no longer than this, such as 90s or 5m, then exit with 75, or with 69 if the backend has not answered. 0s means --try. Default: wait indefinitely, but 10s for the backend's first answer."`
 	ConflictExitCode int            `group:"wait" short:"E" default:"75" placeholder:"CODE" help:"Exit with this code instead of 75 if another holds the lock."`
 
 	TTL       time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"How long the lock stays held after its holder has crashed or can no longer reach the backend. Default: 30s."`
@@ -32,7 +32,7 @@ type runCmd struct {
 	Shared    bool          `group:"hold" help:"Share the lock with all other commands that are run with --shared. One that is run without it has the lock alone. Not every backend has shared locks."`
 	With      []string      `group:"hold" sep:"none" placeholder:"NAME" help:"Hold the lock of this name, too. The command runs once all locks are held, and is stopped when one of them is lost. Can be repeated; the order does not matter."`
 	Owner     string        `group:"hold" placeholder:"TEXT" help:"How others see this holder. Default: host/pid."`
-	Keep      bool          `group:"hold" help:"After losing the lock, wait for it and run the command again instead of exiting with 76. Also wait for a backend that cannot be reached at the start. --try and --wait apply to each wait."`
+	Keep      bool          `group:"hold" help:"After losing the lock, wait for it and run the command again instead of exiting with 76. Also wait indefinitely for the backend's first answer. --try and --wait apply to each wait."`
 	MinHold   time.Duration `group:"hold" placeholder:"DURATION" help:"If the command ends sooner than this, successfully or not, keep the lock for the rest of the time, so that another machine, whose clock is a little late, does not run the same job again. A signal that asks holdfast to end cuts this short."`
 	KillAfter time.Duration `group:"hold" positive:"" placeholder:"DURATION" help:"Kill the command if it has not ended this long after holdfast received SIGTERM. Default: never. (A second SIGTERM kills it in any case.)"`
 
@@ -75,8 +75,9 @@ Exit codes:
 
     the command's own, or 128 + the number of the signal that ended it
     2     the command line or the backend's URL is wrong
-    69    the backend failed, or could not be reached at the start or
-          within --wait (while waiting, failures are retried)
+    69    the backend failed, or did not answer within 10s of the start,
+          or within --wait; with --keep it has as long as it takes. After
+          its first answer, failures are retried while holdfast waits
     74    the output cannot be written
     75    the lock is held by another (--try, or --wait has passed);
           --conflict-exit-code sets another code
@@ -231,41 +232,28 @@ func (r *runner) withWaitLimit(ctx context.Context) (context.Context, context.Ca
 	return context.WithDeadline(ctx, r.waitStart.Add(*r.Wait))
 }
 
-// reopenInterval is how long --keep waits before it tries again to open the backend.
-const reopenInterval = 5 * time.Second
-
-// open connects to the backend. With --keep it retries until that succeeds, since the
-// backend may start later than holdfast. --wait limits the time.
+// open connects to the backend, which may start later than holdfast.
 func (r *runner) open(a *app) error {
-	return r.signals.DuringWithin(callTimeout, func(ctx context.Context) (err error) {
-		ctx, cancel := r.withWaitLimit(ctx)
-		defer cancel()
-		for {
-			r.client, err = a.open(ctx, r.events.observe, append(r.clientOptions(), r.probes.options...)...)
-			if err == nil {
-				r.events.client.Store(r.client)
-				return nil
-			}
-			if errors.Is(err, driver.ErrInvalid) || ctx.Err() == nil && !r.Keep {
-				return r.asGraceError(err)
-			}
-			if ctx.Err() != nil {
-				return r.unreachableError(err)
-			}
-			r.events.logFailure(holdfast.Event{Op: "open the backend for", Name: r.Name, Err: err}, time.Now())
-			select {
-			case <-time.After(reopenInterval):
-			case <-ctx.Done():
-				return r.unreachableError(err)
-			}
+	return r.signals.DuringWithin(callTimeout, func(ctx context.Context) error {
+		if limit, _ := r.startLimit(); limit > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, r.waitStart.Add(limit))
+			defer cancel()
 		}
+		mayHelp := func(err error) bool { return passing(err) || r.Keep && !errors.Is(err, driver.ErrInvalid) }
+		err := r.events.untilAnswered(ctx, holdfast.Event{Op: "open the backend for", Name: r.Name}, mayHelp, func(ctx context.Context) (err error) {
+			r.client, err = a.open(ctx, r.events, append(r.clientOptions(), r.probes.options...)...)
+			return err
+		})
+		switch {
+		case err == nil:
+			r.events.client.Store(r.client)
+			return nil
+		case ctx.Err() != nil && mayHelp(err): // if a signal has ended the wait, its error replaces this one
+			return r.noAnswer(err)
+		}
+		return r.asGraceError(err)
 	})
-}
-
-// unreachableError says that --wait has passed before the backend was open. If a signal has
-// ended the wait, during replaces this error.
-func (r *runner) unreachableError(err error) error {
-	return exitcode.With(exitcode.Unavailable, fmt.Errorf("the backend could not be reached%s: %w", r.waitLimitText(" within"), err))
 }
 
 // waitLimitText returns the preposition with the limit of the wait, or "" without a limit.
@@ -324,10 +312,13 @@ func (r *runner) acquire() (held, error) {
 		return err
 	}
 	err := r.signals.DuringWithin(callTimeout, func(ctx context.Context) error {
-		if r.Try {
-			return request(ctx)
+		first, end := r.withStartLimit(ctx)
+		defer end()
+		if r.Try { // another request could be refused for the lock that one of unknown outcome has left behind
+			mayHelp := func(err error) bool { return driver.NotSent(err) && !r.events.heard.Load() }
+			return r.events.untilAnswered(first, holdfast.Event{Op: "acquire", Name: r.Name}, mayHelp, request)
 		}
-		ctx, cancel := r.withWaitLimit(ctx)
+		ctx, cancel := r.withWaitLimit(first)
 		defer cancel()
 		for {
 			err := request(ctx)
@@ -365,7 +356,7 @@ func (r *runner) acquire() (held, error) {
 }
 
 // notAcquiredError says why the lock was not acquired: its holder, or the backend's failure,
-// comes first. If --wait has passed before any answer came, the lock counts as held.
+// comes first.
 func (r *runner) notAcquiredError(err error) error {
 	var held *holdfast.HeldError
 	var failed *driver.OpError
@@ -379,6 +370,8 @@ func (r *runner) notAcquiredError(err error) error {
 		err = fmt.Errorf("%s%w, on %s%s", slots, held, r.events.backend, gaveUp)
 	case driver.Lasting(err): // at once
 		return exitcode.With(exitcode.Of(err), err)
+	case r.unanswered(): // with --try a failure can come sooner
+		return r.noAnswer(err)
 	case errors.As(err, &failed):
 		return exitcode.With(exitcode.Of(failed), fmt.Errorf("%w%s", failed, gaveUp))
 	case !errors.Is(err, context.DeadlineExceeded):

@@ -148,8 +148,11 @@ func (s *serveCmd) Run(a *app) error {
 			page.Close()
 			return exitcode.With(exitcode.Usage, err)
 		}
+		if err := a.askFirst(ctx, client); err != nil {
+			page.Close()
+			return errors.Join(err, listener.Close())
+		}
 		server := httpserver.New(s.routes(guard, client, page, measured), serveConnections)
-		a.reportMissingStore(ctx, client)
 		a.log.Infof("the locks on %s are at http://%s%s", backends.Display(a.backend), listener.Addr(), s.BasePath)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(listener) }()

@@ -56,12 +56,16 @@ func (c *topCmd) Run(a *app) error {
 		if client.Locker().Capabilities().Lister == nil {
 			return errCannotList
 		}
+		missing, err := a.firstAnswer(ctx, client)
+		if err != nil {
+			return err
+		}
 		source := lockview.NewSource(client, c.Prefix, c.Every)
 		defer source.Close()
 		defer source.Enter()()
 		a.log.Flush()
 		m := table.New(ctx, client, source, table.Options{Backend: backends.Display(a.backend), Prefix: c.Prefix, MayBreak: c.AllowBreak,
-			Missing: a.missingStore(ctx, client)})
+			Missing: missing})
 		if err := table.Run(ctx, m); err != nil {
 			return err
 		}

@@ -26,7 +26,8 @@ type watchCmd struct {
 // Help is shown above the flags.
 func (*watchCmd) Help() string {
 	return `Writes a line for each lock as it is now, and another one whenever its holder changes, or it is released, broken or removed.
-Renewals are not shown. It runs until a signal ends it. A failure of the backend is reported and retried.
+Renewals are not shown. It runs until a signal ends it. After the first answer, a failure of the
+backend is reported and retried.
 
 A holder that comes and goes between two readings is not seen. With names, a reading follows each release, where the backend can report one.
 
@@ -66,7 +67,9 @@ func (c *watchCmd) Run(a *app) error {
 
 // follow watches until ctx ends.
 func (c *watchCmd) follow(ctx context.Context, a *app, client *holdfast.Client) error {
-	a.reportMissingStore(ctx, client)
+	if err := a.askFirst(ctx, client); err != nil {
+		return err
+	}
 	out := &changeWriter{w: a.stdout, asJSON: c.JSON}
 	if len(c.Names) > 0 {
 		return a.watchNames(ctx, client, out, c.Names)
@@ -87,9 +90,7 @@ func (a *app) followUntil(caught *signals.Caught, open opener, fn func(context.C
 	opts ...holdfast.ClientOption) error {
 	opened := make(chan *holdfast.Client, 1)
 	err := caught.DuringWithin(callTimeout, func(ctx context.Context) error {
-		stop := a.reportSlowAnswer()
-		client, err := open(ctx, opts...)
-		stop()
+		client, err := a.openInTime(ctx, open, opts)
 		if err != nil {
 			return err
 		}

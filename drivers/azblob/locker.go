@@ -219,6 +219,9 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 	if ctx.Err() == nil && l.closing.Err() == nil && o.verb != "acquire" && !sent.inDoubt.Load() {
 		err = denied(limited, err) // acquire itself knows whether it is certain
 	}
+	if err != nil && err.Error() == context.DeadlineExceeded.Error() {
+		err = fmt.Errorf("no answer within the time limit: %w", err)
+	}
 	switch cause := context.Cause(ctx); {
 	case err == nil, driver.OutcomeKnown(err):
 		return err
