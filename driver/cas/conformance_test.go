@@ -45,10 +45,10 @@ func TestConformance(t *testing.T) {
 		store.now = nil
 		cfg := conformance(store, cas.Config{Info: driver.Info{History: driver.DefaultHistory}, Watch: store.watch})
 		cfg.Advance = clock.Advance
-		open := cfg.New
 		cfg.New = func(t *testing.T) driver.Locker {
-			l := open(t)
-			l.(*cas.Locker).SetClock(clock.Now)
+			l := open(t, &batchStore{memStore: store}, cas.Config{Info: driver.Info{History: driver.DefaultHistory}, Watch: store.watch,
+				CallLimit: 3 * time.Second})
+			l.SetClock(clock.Now)
 			return l
 		}
 		lockertest.Run(t, cfg)

@@ -18,22 +18,6 @@ import (
 // parallelReads is how many values one call reads at a time.
 const parallelReads = 16
 
-// InspectBatch implements [driver.BatchInspector]. It reads several values at a time.
-func (l *Locker) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
-	records, errs := make([]driver.Record, len(names)), make([]error, len(names))
-	parallel(len(names), func(i int) {
-		errs[i] = l.call(ctx, "inspect", names[i], driver.ValidateName(names[i], l.config.Info.Limits), func(ctx context.Context) error {
-			s, err := l.load(ctx, names[i])
-			if err == nil {
-				records[i] = s.view(l, waiter)
-				records[i].Data = nil
-			}
-			return err
-		})
-	})
-	return records, errs
-}
-
 // parallel makes n calls, some of them at a time.
 func parallel(n int, call func(i int)) {
 	var next atomic.Int64

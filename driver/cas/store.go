@@ -48,7 +48,8 @@ type Store interface {
 	// Put writes a value if the key still has the version, or, with the empty version, if it has no value. It
 	// returns the new version, and the time if it knows that without a further call. The store compares and writes in
 	// one step: of several writes with the same version one is done. Every write gets a version that the key never had before. A hash of the
-	// value is good enough, since no two values that a Locker writes are equal.
+	// value is one, since no two values that a Locker writes are equal. Where the store has no version of its own, prefer a hash to a
+	// field beside the data: that stays when a person edits the data by hand, and a write that does not know of the edit replaces it.
 	//
 	// ErrConflict means that the value has another version, or none. The Locker reads it then, unless it comes with the
 	// error ([RefusedError]), and detects its own write: a client library that repeats requests can report a conflict with that.
