@@ -141,7 +141,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 				return err
 			}
 			writes++ // these reads count too
-			if err := l.pause(ctx, writes); err != nil {
+			if err := l.pauseFor(ctx, writes, doubt); err != nil {
 				return err
 			}
 			continue
@@ -166,7 +166,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 			return err
 		}
 		if pauseFirst { // after the backoff it is read: others write, too
-			if err := l.pause(ctx, writes); err != nil {
+			if err := l.pauseFor(ctx, writes, doubt); err != nil {
 				return err
 			}
 			pauseFirst = false
@@ -206,7 +206,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 		if pauseFirst = present != nil; pauseFirst {
 			continue // a value that leads to no write needs no backoff
 		}
-		if err := l.pause(ctx, writes); err != nil {
+		if err := l.pauseFor(ctx, writes, doubt); err != nil {
 			return err
 		}
 	}
@@ -279,6 +279,15 @@ func (l *Locker) raiseToken(s *state) {
 
 // errCutShort means that a write was done, but gave the lease less than its TTL. It is repeated after a read.
 var errCutShort = errors.New("the store's clock has stepped forward")
+
+// pauseFor is pause, whose error says why the write is repeated.
+func (l *Locker) pauseFor(ctx context.Context, writes int, doubt error) error {
+	err := l.pause(ctx, writes)
+	if err != nil && doubt != nil {
+		return fmt.Errorf("%w (%s)", err, doubt.Error())
+	}
+	return err
+}
 
 // pause waits before a write is repeated.
 func (l *Locker) pause(ctx context.Context, writes int) error {

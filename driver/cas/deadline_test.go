@@ -3,6 +3,7 @@ package cas_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,4 +82,18 @@ func TestDeadlineOfTheClientLibrary(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call that ends while it repeats a write says why the writes were not done.
+func TestEndOfRepeatedWritesSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failingStore{Store: newStore(), writes: errors.New("memory is full")}
+		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.TryAcquire(ctx, request("n", "a", time.Minute))
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "memory is full") {
+			t.Error(err)
+		}
+	})
 }
