@@ -108,7 +108,7 @@ func raceLog(t *testing.T) (options string) {
 			}
 		}
 	})
-	return gorace + " exitcode=0 log_path=" + filepath.Join(dir, "race")
+	return gorace + ` exitcode=0 log_path="` + filepath.Join(dir, "race") + `"` // a comma of the test's name would end the option
 }
 
 func (c *console) readTerminal() {

@@ -241,7 +241,8 @@ func (r *runner) open(a *app) error {
 			defer cancel()
 		}
 		mayHelp := func(err error) bool { return passing(err) || r.Keep && !errors.Is(err, driver.ErrInvalid) }
-		err := r.events.untilAnswered(ctx, holdfast.Event{Op: "open the backend for", Name: r.Name}, mayHelp, func(ctx context.Context) (err error) {
+		op := holdfast.Event{Op: "open the backend for", Name: r.Name}
+		err := r.events.untilAnswered(ctx, op, mayHelp, func(ctx context.Context) (err error) {
 			r.client, err = a.open(ctx, r.events, append(r.clientOptions(), r.probes.options...)...)
 			return err
 		})
