@@ -38,9 +38,8 @@ func (c *Client) DoAll(ctx context.Context, names []string, fn func(ctx context.
 // names. A caller that already has some of them and waits for the next one keeps what it has only for a limited time: one
 // second (three poll intervals where nothing wakes waiters), or a quarter of the time since its call if that is longer, at
 // most the TTL. Then it releases them, and waits for that lock alone. So a lock that others need is not held for long in
-// vain. Each time that the TTL was too short, the next limit is twice as long, so that no caller starves. Callers whose names
-// are taken come one after another, by the lock holdfast.queue, which they need the right to; without it they wait all the
-// same. Each lock that is acquired or released meanwhile is an event.
+// vain. Each time that the TTL was too short, the next limit is twice as long, so that no caller starves. There is no order
+// among such callers. Each lock that is acquired or released meanwhile is an event.
 //
 // The errors are those of [Client.Lock]. The error is an *[InvalidError] if there is no name, if there are more than 100
 // different ones, or with [WithSlots]. A lock that is lost before all are acquired is no error: LockAll begins again.

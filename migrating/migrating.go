@@ -33,7 +33,7 @@ type Option func(*Locker)
 // taken. The default is the same name. nil is an error.
 //
 // Names that share an old lock exclude each other: LockAll of two of them, and Do within Do, deadlock. The function also
-// gets the names of slots, such as "job#2", and "holdfast.queue", by which LockAll waits.
+// gets the names of slots, such as "job#2".
 func WithOldName(name func(name string) string) Option {
 	return func(l *Locker) { l.oldName = name }
 }

@@ -370,9 +370,6 @@ func TestNamesThatShareAnOldLock(t *testing.T) {
 		var asked sync.Map
 		p := newPair(t, migrating.WithOldName(func(name string) string {
 			asked.Store(name, true)
-			if name == "holdfast.queue" {
-				return name
-			}
 			return "old"
 		}))
 		client := locktest.NewClient(t, p.locker, holdfast.WithSlots(2))
@@ -393,7 +390,7 @@ func TestNamesThatShareAnOldLock(t *testing.T) {
 		if _, err := locktest.NewClient(t, p.locker).LockAll(ctx, []string{"job", "other"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("LockAll: %v", err)
 		}
-		for _, name := range []string{"job", "job#2", "other", "holdfast.queue"} {
+		for _, name := range []string{"job", "job#2", "other"} {
 			if _, is := asked.Load(name); !is {
 				t.Errorf("the function was not asked for %q", name)
 			}

@@ -51,7 +51,7 @@ type Client struct {
 	cleaners  worker.Group // the running cleanups
 
 	work       worker.Group // calls that acquire, and every hold until it is released
-	background worker.Group // cleanups, releases by Shutdown and of queue locks, runners' own goroutines
+	background worker.Group // cleanups, releases by Shutdown, runners' own goroutines
 	observing  observing    // the running observers
 
 	closing    context.Context // ends, with cause.ErrShutdown, when Shutdown begins

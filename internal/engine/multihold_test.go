@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -212,8 +211,6 @@ func TestSeveralNamesBadInput(t *testing.T) {
 		`Name "" is invalid`:          func() error { _, err := c.LockAll(t.Context(), []string{"a", ""}); return err },
 		"Slots 2 is invalid":          func() error { return c.DoAll(t.Context(), []string{"a"}, work, holdfast.WithSlots(2)) },
 		"Slots 0 is invalid":          func() error { return c.DoAll(t.Context(), []string{"a"}, work, holdfast.WithSlots(0)) },
-		`Name "holdfast.queue"`:       func() error { return c.DoAll(t.Context(), []string{"a", engine.QueueName}, work) },
-		`queue for this lock`:         func() error { _, err := c.Lock(t.Context(), engine.QueueName); return err },
 		`Name "a#2"`:                  func() error { return c.DoAll(t.Context(), []string{"a#2"}, work) },
 		"fn nil":                      func() error { return c.DoAll(t.Context(), []string{"a"}, nil) },
 		"ctx nil":                     func() error { return c.DoAll(nil, []string{"a"}, work) }, //nolint:staticcheck // the test's point

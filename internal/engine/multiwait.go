@@ -9,42 +9,34 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
 // The locks of a MultiHold are acquired one after another, in the order of the names. A caller first tries to get all of
 // them without waiting, unless others of its process wait already. If one is taken, it releases the others, and waits for
-// the queue lock, which all such callers share. Having that, it waits for one name after another, and keeps those that it
-// was granted.
+// one name after another, as any waiter of that name does. It keeps those that it was granted.
 //
 // Two such calls never deadlock with each other, if their callers hold no other locks meanwhile: who holds locks waits only
-// for names behind all of theirs. While work takes much less than the TTL, and where the backend has an order of its
-// waiters, they come in the order in which they were granted the queue lock, whether they want few names or many. The queue
-// lock is only for that. A caller that may not have it goes on in the order of the names alone, and so does one that sees
-// the same holder of it for longer than any caller keeps it.
+// for names behind all of theirs.
 //
-// A caller holds locks in vain for a limited time only, its patience. Then it releases everything, the queue lock too. It
-// keeps its position among the waiters of the lock that was taken, and waits for that one holding nothing. Once it is
-// granted that lock, it tries to get the others, without waiting, and if it fails it begins again, without a position. So
-// names that are held for hours keep neither the other names nor the queue waiting. This also ends deadlocks with programs
-// that wait for a MultiHold while they hold one of its names by another context.
+// A caller holds locks in vain for a limited time only, its patience. Then it releases everything. It keeps its position
+// among the waiters of the lock that was taken, and waits for that one holding nothing. Once it is granted that lock, it
+// tries to get the others, without waiting, and if it fails it begins again, without a position. So names that are held for
+// hours do not keep the other names waiting. This also ends deadlocks with programs that wait for a MultiHold while they
+// hold one of its names by another context.
 //
 // Patience is a part of the time that the caller itself has waited, up to a limit: the TTL, because others wait so long for
 // a holder that has crashed. Each time that this was too short, the limit doubles, so that no caller starves, however long
-// the names are held. Others wait for the queue lock, so that is kept for one TTL at most.
+// the names are held.
 const (
 	leastPatience = time.Second
 	patiencePolls = 3 // where nothing wakes waiters, they have to poll before they give up
 	patiencePart  = 4
-	queueTTL      = 15 * time.Second // at most: others wait for a caller that has crashed
+	mostPolling   = 15 * time.Second // for these polls
 )
 
 // MaxNames is how many names a MultiHold may have.
 const MaxNames = 100
-
-// QueueName is the name of the queue lock.
-const QueueName = "holdfast.queue"
 
 // multiWait is one call that acquires a MultiHold.
 type multiWait struct {
@@ -54,9 +46,7 @@ type multiWait struct {
 	emit     Emit
 	began    time.Duration
 	most     time.Duration // the limit of the patience
-	queuedAt time.Duration // when queue was granted; later by the time of requests that were granted at once
-	queue    *Hold         // of the queue lock, or nil
-	heldAt   time.Duration // the same of the first of held
+	heldAt   time.Duration // when the first of held was granted; later by the time of requests that were granted at once
 	held     []*Hold
 	gaveUp   bool   // the patience has ended, or a lock was lost, since it was last set to false
 	taken    string // the name whose lock was last refused
@@ -153,14 +143,14 @@ func (w *multiWait) add(h *Hold) {
 
 // wait acquires the locks by the rules above.
 func (w *multiWait) wait(ctx context.Context) error {
-	all := !w.queues.awaited(append([]string{QueueName}, w.multi.names...)) && w.tryOthers(ctx, -1)
+	all := !w.queues.awaited(w.multi.names) && w.tryOthers(ctx, -1)
 	if !all && ctx.Err() == nil && (driver.Lasting(w.why) || errors.Is(w.why, driver.ErrInvalid)) {
 		return w.why
 	}
 	for !all || w.multi.complete(w.held) != nil { // complete fails if one was lost meanwhile
 		w.letGo(ctx)
-		if err := w.waitInQueue(ctx); err != nil {
-			return err
+		if ctx.Err() != nil || w.closing.Err() != nil {
+			return w.WaitEnded(ctx, cmp.Or(w.taken, w.multi.names[0]), w.why)
 		}
 		alone, err := w.waitInOrder(ctx)
 		if err != nil {
@@ -168,7 +158,6 @@ func (w *multiWait) wait(ctx context.Context) error {
 		}
 		all = alone < 0 || w.tryOthers(ctx, alone)
 	}
-	w.leaveQueue(ctx)
 	return nil
 }
 
@@ -181,59 +170,6 @@ func (w *multiWait) tryOthers(ctx context.Context, but int) (all bool) {
 		}
 	}
 	return true
-}
-
-// waitInQueue waits for the queue lock. It is for fairness only: the caller goes on without it after a lasting error, or if
-// it is stuck.
-func (w *multiWait) waitInQueue(ctx context.Context) (err error) {
-	if len(w.multi.names) == 1 {
-		return nil
-	}
-	s := w.settings.Shorter(queueTTL, w.info.Limits)
-	s.Data, s.Overrun = nil, nil // these are for the locks of the names
-	limited, cancel := context.WithCancel(ctx)
-	defer cancel()
-	emit := func(e event.Event) {
-		if e.Op == "acquire" && driver.Lasting(e.Err) { // a caller that waits already would only retry
-			cancel()
-		}
-		w.emit(e)
-	}
-	beside(ctx, cancel, func(ctx context.Context) {
-		if w.queueIsStuck(ctx) {
-			cancel()
-		}
-	}, func() {
-		w.queue, err = w.waitMeasured(limited, context.WithoutCancel(ctx), QueueName, s, emit, true, nil)
-	})
-	w.queuedAt = w.now()
-	if err != nil && (ctx.Err() != nil || w.closing.Err() != nil) {
-		return w.WaitEnded(ctx, cmp.Or(w.taken, w.multi.names[0]), w.why)
-	}
-	return nil
-}
-
-// queueIsStuck reads who holds the queue lock from time to time, and reports true when that is one holder for longer than a
-// caller with this TTL keeps it. It reports false when ctx ends.
-func (w *multiWait) queueIsStuck(ctx context.Context) bool {
-	ticks := time.NewTicker(2 * w.settings.TTL)
-	defer ticks.Stop()
-	for seen, known := uint64(0), false; ; { // the token, which can be 0
-		select {
-		case <-ctx.Done():
-			return false
-		case <-ticks.C:
-		}
-		r, err := w.Inspect(ctx, QueueName)
-		switch {
-		case err != nil || r.State != driver.StateHeld:
-			known = false
-		case known && r.Token == seen:
-			return true
-		default:
-			seen, known = r.Token, true
-		}
-	}
 }
 
 // beside calls watch in another goroutine while wait runs, after which the context of watch ends. A panic of watch calls
@@ -290,15 +226,13 @@ func (w *multiWait) waitFor(ctx context.Context, name string) (err error) {
 	wait := func() {
 		h, err = w.waitMeasured(ctx, w.multi.Context(), name, w.settings, w.emit, w.multi.managed, w.multi)
 	}
-	if w.queue == nil && len(w.held) == 0 {
+	if len(w.held) == 0 {
 		wait()
 		return err
 	}
 	beside(ctx, cancel, func(until context.Context) { w.holdWhilePatient(ctx, until.Done()) }, wait)
 	if h != nil && !h.Lease().Contended { // nothing was in vain
-		took := w.now() - start
-		w.heldAt += took
-		w.queuedAt += took
+		w.heldAt += w.now() - start
 	}
 	return err
 }
@@ -308,40 +242,22 @@ func (w *multiWait) least() time.Duration {
 	if w.capabilities.Waker != nil {
 		return leastPatience
 	}
-	return max(leastPatience, min(patiencePolls*waiterSettings(w.settings).PollInterval(false, false, 0), queueTTL))
+	return max(leastPatience, min(patiencePolls*waiterSettings(w.settings).PollInterval(false, false, 0), mostPolling))
 }
 
-// holdWhilePatient releases the queue lock, and all that is held, when it is due.
+// holdWhilePatient releases all that is held when the patience ends or one of the locks is lost.
 func (w *multiWait) holdWhilePatient(ctx context.Context, stopped <-chan struct{}) {
 	now := w.now()
 	patience := max(w.least(), min((now-w.began)/patiencePart, w.most))
-	var due, queueDue <-chan time.Time
-	var queueLost <-chan struct{}
-	if len(w.held) > 0 {
-		t := time.NewTimer(w.heldAt + patience - now)
-		defer t.Stop()
-		due = t.C
-	}
-	if w.queue != nil {
-		t := time.NewTimer(w.queuedAt + min(patience, w.settings.TTL) - now)
-		defer t.Stop()
-		queueDue, queueLost = t.C, w.queue.Context().Done()
-	}
+	due := time.NewTimer(w.heldAt + patience - now)
+	defer due.Stop()
 	for !slices.ContainsFunc(w.held, func(h *Hold) bool { return h.ended.Load() != nil }) {
 		select {
 		case <-w.multi.lost:
 			continue
-		case <-queueDue:
-			queueLost = nil
-			w.leaveQueue(ctx)
-			continue
-		case <-queueLost: // nothing else ends it before its lease expires, which would count as an overrun
-			queueDue, queueLost = nil, nil
-			w.leaveQueue(ctx)
-			continue
 		case <-stopped:
 			return
-		case <-due:
+		case <-due.C:
 			if patience >= w.most {
 				w.most *= 2
 			}
@@ -354,18 +270,6 @@ func (w *multiWait) holdWhilePatient(ctx context.Context, stopped <-chan struct{
 
 // letGo releases what is held.
 func (w *multiWait) letGo(ctx context.Context) {
-	held := w.held
-	if w.queue != nil {
-		held = append(held, w.queue)
-	}
-	w.finishTogether(ctx, held)
-	w.held, w.queue = nil, nil
-}
-
-// leaveQueue releases the queue lock alone. The caller does not wait for that.
-func (w *multiWait) leaveQueue(ctx context.Context) {
-	queue := w.queue
-	if w.queue = nil; queue != nil && !w.background.Go(func() { queue.Finish(ctx) }) {
-		queue.Finish(ctx)
-	}
+	w.finishTogether(ctx, w.held)
+	w.held = nil
 }

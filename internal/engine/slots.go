@@ -49,8 +49,6 @@ func ValidateSlots(name string, n int, l driver.Limits) error {
 	base, slot := slotIn(name)
 	var rule string
 	switch {
-	case name == QueueName:
-		rule = "another one: callers of several names queue for this lock"
 	case slot > 0:
 		rule = fmt.Sprintf("a name without %s at its end: slot %d of the lock %s has that name", name[len(base):], slot+1, driver.Quote(base))
 	case l.MaxName > 0 && len(last) > l.MaxName:

@@ -211,15 +211,3 @@ func (c Config) WithoutSlots() Config {
 
 // ErrNilOption is the error for an option that is nil.
 var ErrNilOption = driver.Invalid("option", "nil", "an option with a value")
-
-// Shorter returns the settings for a lease of at most the given TTL, as far as the backend allows that.
-func (s Settings) Shorter(ttl time.Duration, l driver.Limits) Settings {
-	if ttl = clampTTL(ttl, l); ttl < s.TTL {
-		if short, err := (Config{TTL: Given(ttl)}).Resolve(l); err == nil {
-			limit := min(short.RequestTimeout, s.RequestTimeout)
-			s.Timing = short.Timing
-			s.RequestTimeout = limit
-		}
-	}
-	return s
-}

@@ -21,9 +21,6 @@ const (
 // programs hold them for 2 s at most, and at most twelve of them take turns.
 const longestWait = 50 * time.Second
 
-// queueOfMany is the lock in whose order callers take several locks.
-const queueOfMany = "holdfast.queue"
-
 // readOrWrite takes a lock again and again, as a reader or alone.
 func (p *process) readOrWrite(a Actor, d dice) {
 	for p.rest(p.ctx, d.upTo(a.MaxIdle)) == nil {
@@ -146,7 +143,7 @@ func (p *process) gather(names []string) *ask {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	a := &ask{p: p, names: append(slices.Clone(names), queueOfMany), from: w.now(), until: history.Never}
+	a := &ask{p: p, names: slices.Clone(names), from: w.now(), until: history.Never}
 	for _, name := range a.names {
 		p.gathering[name]++
 	}

@@ -273,9 +273,4 @@ var faults = []fault{
 		"the hold of several names outlives one of them", "2", "internal/engine/multihold.go",
 		"	m.cancel(why)\n", "	_ = why\n",
 	},
-	{
-		"a caller that has several names keeps their queue", "–", several,
-		"	if w.queue = nil; queue != nil && !w.background.Go(func() { queue.Finish(ctx) }) {",
-		"	if w.queue = nil; queue != nil && !w.background.Go(func() {}) {",
-	},
 }
