@@ -129,9 +129,10 @@ func (c *Client) Observe(ctx context.Context, name string, opts ...Option) iter.
 //
 // Shutdown waits for the functions of Do, runners, LeaseManagers and Partitions, for observers, hooks
 // and health checks. These must not wait for Shutdown, but may call it on another goroutine. If one of them
-// passes its own context, or a [telemetry.Hook] calls it, Shutdown returns an *[InvalidError] and does
-// nothing. An observer or overrun hook may call it: then Shutdown does not wait for observers. For one
-// call of an observer Shutdown waits for at most 5 s, and the error says so.
+// passes its own context, Shutdown returns an *[InvalidError] and does nothing. For one call of an observer
+// or an overrun hook Shutdown waits for at most 5 s. For a call of a [telemetry.Hook] it waits for about 5 s
+// in which nothing else moves. Then it returns an error that says so, also if ctx has no end, and also to
+// such a function that calls it itself.
 func (c *Client) Shutdown(ctx context.Context) error { return c.core.Shutdown(ctx) }
 
 // settings applies options over the client's defaults and checks them, and the context.

@@ -95,7 +95,9 @@ func (s *results) count() int {
 }
 
 func active(r *Reader) bool {
-	return r.calls.Busy()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	return !r.calls.Wait(ended)
 }
 
 // sleep lets time pass, and waits until every goroutine is blocked.

@@ -14,11 +14,12 @@ import (
 // it does not end a renewal, and a call that takes longer than slowHook is logged, since renewals wait for it. It does
 // not embed telemetry.Ignore: a method that it does not forward must not compile.
 type guardedHook struct {
-	hook   telemetry.Hook
-	logger *slog.Logger
-	now    func() time.Duration
-	logged atomic.Int64 // when a broken rule was last logged, or 0
-	calls  atomic.Int64 // under way
+	hook     telemetry.Hook
+	logger   *slog.Logger
+	now      func() time.Duration
+	logged   atomic.Int64 // when a broken rule was last logged, or 0
+	calls    atomic.Int64 // under way
+	returned atomic.Int64 // calls that are not any more
 }
 
 const (
@@ -43,7 +44,10 @@ func (g *guardedHook) call(method string, fn func()) {
 // of its own, because the hook may end that: the caller's renews all leases, or releases one.
 func (g *guardedHook) begin(method string, fn func() context.Context) context.Context {
 	g.calls.Add(1)
-	defer g.calls.Add(-1)
+	defer func() {
+		g.returned.Add(1)
+		g.calls.Add(-1)
+	}()
 	var made context.Context
 	done := make(chan struct{})
 	go func() {
@@ -52,6 +56,26 @@ func (g *guardedHook) begin(method string, fn func() context.Context) context.Co
 	}()
 	<-done
 	return made
+}
+
+// stands waits until a call has been under way for a time in which none has returned, and then reports true. It reports false
+// when ctx ends.
+func (g *guardedHook) stands(ctx context.Context, long time.Duration) bool {
+	const steps = 5
+	ticks := time.NewTicker(long / steps)
+	defer ticks.Stop()
+	returned := g.returned.Load()
+	for n := 0; n < steps; n++ {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticks.C:
+		}
+		if now := g.returned.Load(); now != returned || g.calls.Load() == 0 {
+			n, returned = -1, now
+		}
+	}
+	return true
 }
 
 // guarded calls a method of the hook and logs a broken rule.

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"runtime"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -48,71 +46,24 @@ func (c *Client) waitForObservers(ctx context.Context) error {
 	return nil
 }
 
-// caller says from which function of the program a call comes.
-type caller int
-
-const (
-	fromElsewhere caller = iota
-	fromObserver         // or an overrun hook
-	fromHook             // a telemetry.Hook
-)
-
-// callerOf returns from which function that this Client calls a call comes. The stack shows the kind of
-// function, but not whose it is: if this Client has no such call under way, it is another Client's.
-func (c *Client) callerOf() caller {
-	switch within := functionOnStack(); {
-	case within == fromObserver && !c.observing.Busy() && !c.renewer.Hooks.Busy(),
-		within == fromHook && !c.hookBusy():
-		return fromElsewhere
-	default:
-		return within
-	}
-}
-
-// hookBusy reports whether a call of the Client's hook is under way.
-func (c *Client) hookBusy() bool {
+// giveUpOnHook returns the context for the waits of Shutdown. It also ends if the program's hook keeps everything waiting: for
+// observerPatience a call of it has been under way, and none has returned. Each call of the backend, and each grant, renewal and
+// release has calls of the hook, so nothing else has moved either.
+func (c *Client) giveUpOnHook(ctx context.Context) (_ context.Context, stop func()) {
 	g, _ := c.hook.(*guardedHook)
-	return g != nil && g.calls.Load() > 0
-}
-
-// watchHook logs that a hook keeps Shutdown waiting, which it may do forever.
-func (c *Client) watchHook(ctx context.Context) (stop func()) {
+	if g == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
-	timer := time.AfterFunc(observerPatience, func() {
+	go func() {
 		defer close(done)
-		if c.hookBusy() {
-			c.logger.Error("holdfast: Shutdown waits for a telemetry hook; the hook must not wait for Shutdown")
+		if g.stands(ctx, observerPatience) {
+			cancel(driver.Errorf("a telemetry.Hook has not returned for %v; it must not wait for Shutdown", observerPatience))
 		}
-	})
-	return func() {
-		if timer.Stop() {
-			return
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// functionOnStack finds out by the stack of this goroutine whether a function of the program that the
-// library calls is the caller: an observer has no context by which it could be recognized.
-func functionOnStack() caller {
-	pcs := make([]uintptr, 64)
-	n := runtime.Callers(2, pcs)
-	for ; n == len(pcs); n = runtime.Callers(2, pcs) {
-		pcs = make([]uintptr, 2*len(pcs))
-	}
-	frames := runtime.CallersFrames(pcs[:n])
-	for {
-		frame, more := frames.Next()
-		switch {
-		case strings.HasSuffix(frame.Function, "/internal/event.Call"):
-			return fromObserver
-		case strings.HasSuffix(frame.Function, "/internal/engine.(*guardedHook).guarded"):
-			return fromHook
-		case !more:
-			return fromElsewhere
-		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
 	}
 }

@@ -22,17 +22,10 @@ func (c *Client) Shutdown(ctx context.Context) error {
 				"another context: this one ends before the shutdown")
 		}
 	}
-	within := c.callerOf()
-	if within == fromHook {
-		return driver.Invalid("call", "by a telemetry.Hook", "made elsewhere: Shutdown waits for the hook")
-	}
 	if c.shutdownBegun.CompareAndSwap(false, true) {
-		c.shutdownErr = c.shutDown(ctx, within != fromObserver)
+		c.shutdownErr = c.shutDown(ctx)
 		close(c.shutdownDone)
 		return c.shutdownErr
-	}
-	if within == fromObserver && !cause.IsClosed(c.shutdownDone) {
-		return driver.Errorf("shutdown: another call is in progress, and waits for this observer")
 	}
 	select {
 	case <-c.shutdownDone:
@@ -45,10 +38,10 @@ func (c *Client) Shutdown(ctx context.Context) error {
 }
 
 // shutDown ends everything in the order in which one thing may still cause another: holds and
-// products, cleanups, calls to the backend, observers and overrun hooks, the Locker. Without
-// waitForObservers, the caller is one of the observers.
-func (c *Client) shutDown(ctx context.Context, waitForObservers bool) error {
-	defer c.watchHook(ctx)()
+// products, cleanups, calls to the backend, observers and overrun hooks, the Locker.
+func (c *Client) shutDown(ctx context.Context) error {
+	ctx, stop := c.giveUpOnHook(ctx)
+	defer stop()
 	c.work.Close()
 	c.endClosing(cause.ErrShutdown)
 	c.cleanups.RunAllNow()
@@ -95,9 +88,7 @@ func (c *Client) shutDown(ctx context.Context, waitForObservers bool) error {
 	}
 	if err == nil { // otherwise there may be overruns to report
 		c.observing.Close()
-		if waitForObservers {
-			err = c.waitForObservers(ctx)
-		}
+		err = c.waitForObservers(ctx)
 	}
 	return errors.Join(err, c.closeLocker(ctx))
 }

@@ -137,7 +137,11 @@ func (r *Renewer) Close(ctx context.Context) bool {
 	r.cancel()
 	r.wakeUp()
 	if running && len(left) == 0 {
-		<-r.done // run never waits for I/O
+		select { // run never waits for I/O, but may for a telemetry hook
+		case <-r.done:
+		case <-ctx.Done():
+			return false
+		}
 	}
 	return r.calls.Wait(ctx)
 }

@@ -52,13 +52,6 @@ func (g *Group) Go(fn func()) bool {
 	return true
 }
 
-// Busy reports whether work is under way.
-func (g *Group) Busy() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.n > 0
-}
-
 // Close makes further starts fail. It does not wait.
 func (g *Group) Close() {
 	g.mu.Lock()
