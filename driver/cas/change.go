@@ -257,7 +257,7 @@ func (l *Locker) save(ctx context.Context, s *state) error {
 		return err
 	}
 	if l.config.Info.Expiry == driver.ByObservation {
-		l.sightings.see(s.Name, s.mark(), l.elapsed())
+		l.see(s)
 	} else if s.cutShort(done.Now, l.elapsed()-s.asked) {
 		return errCutShort
 	}

@@ -2,11 +2,11 @@ package cas
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
+	"github.com/holdfast-go/holdfast/driver/sightings"
 )
 
 // maxStepBack is how far the store's clock may step back, or the clocks of its servers may differ, without any
@@ -22,7 +22,7 @@ func (l *Locker) judge(s *state, now time.Time, asked time.Duration) error {
 		// Promise 2: the lease was renewed before the read ended that showed it first. So it has ended when a whole
 		// TTL lies between that and the beginning of a read that shows it unchanged. With the end of this
 		// read a renewal during a pause of this process would be overlooked.
-		l.judgeByObservation(s, l.sightings.see(s.Name, s.mark(), l.elapsed()), asked)
+		l.judgeByObservation(s, l.see(s), asked)
 		return nil
 	}
 	if y := now.Year(); now.IsZero() || y < 1970 || y > 2200 {
@@ -67,58 +67,9 @@ type mark struct {
 
 func (r *record) mark() mark { return mark{r.Holder, r.Token, r.Renewals} }
 
-// sightings has since when a Locker has seen the present lease of each name. It forgets those that were seen
-// longest ago; seeing them anew only delays a takeover.
-type sightings struct {
-	mu              sync.Mutex
-	recent, earlier map[string]sighting
-}
-
-type sighting struct {
-	mark  mark
-	since time.Duration
-}
-
-// maxSightings is how many names recent has at most.
-const maxSightings = 1 << 16
-
-// see notes what was read just now, and returns since when it is the same.
-func (m *sightings) see(name string, seen mark, now time.Duration) (since time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s, known := m.latest(name)
-	if !known || s.mark != seen {
-		s = sighting{seen, now}
-	}
-	m.keep(name, s)
-	return s.since
-}
-
-// still is see for a mark that was not read just now. It is ok only if the mark is what was seen last of the name; otherwise
-// nothing is noted.
-func (m *sightings) still(name string, of mark) (since time.Duration, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s, known := m.latest(name)
-	if !known || s.mark != of {
-		return 0, false
-	}
-	m.keep(name, s)
-	return s.since, true
-}
-
-// keep makes a sighting the latest of a name; mu is held.
-func (m *sightings) keep(name string, s sighting) {
-	if m.recent == nil || len(m.recent) >= maxSightings {
-		m.earlier, m.recent = m.recent, map[string]sighting{}
-	}
-	m.recent[name] = s
-}
-
-// latest returns what was seen last of a name; mu is held.
-func (m *sightings) latest(name string) (s sighting, known bool) {
-	if s, known = m.recent[name]; !known {
-		s, known = m.earlier[name]
-	}
-	return s, known
+// see notes the lease that was read or written just now, and returns since when it is the same. A Locker that has forgotten a name
+// only takes it over later.
+func (l *Locker) see(s *state) (since time.Duration) {
+	_, since = l.sightings.See(s.Name, s.mark(), l.elapsed(), sightings.Always, nil)
+	return since
 }

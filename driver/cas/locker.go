@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/sightings"
 )
 
 // Locker is a [driver.Locker] over a [Store]. It lists and breaks locks, stores data, and reads many records
@@ -19,7 +20,7 @@ type Locker struct {
 	config    Config
 	now       func() time.Time
 	began     time.Time
-	sightings sightings
+	sightings sightings.Memory[mark]
 	clock     storeClock
 	unsafe    atomic.Pointer[verdict] // why the store must not be used
 	young     bool                    // the store has passed few races, set by Open

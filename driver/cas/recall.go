@@ -56,7 +56,7 @@ func (l *Locker) recall(lease driver.Lease) *state {
 	// By observation, a State that is not what was seen last is out of date, and does not count as seen now: that would
 	// put off the takeover of the present lease.
 	if l.config.Info.Expiry == driver.ByObservation {
-		since, ok := l.sightings.still(s.Name, s.mark())
+		since, ok := l.sightings.Still(s.Name, s.mark(), asked)
 		if !ok {
 			return nil
 		}
