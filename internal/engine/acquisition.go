@@ -93,10 +93,6 @@ func (c *Client) newAcquisition(p *Policy, name string, s settings.Settings, m M
 	return a
 }
 
-func waiterSettings(s settings.Settings) waiter.Settings {
-	return waiter.Settings{Timing: s.Timing, Poll: s.Poll, WatchedPoll: s.WatchedPoll, PollSet: s.PollSet}
-}
-
 // Next returns when the next request is due, and whether the one before it has failed.
 func (a *Acquisition) Next() (at time.Duration, retry bool) {
 	a.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/engine/waiter"
 	"github.com/holdfast-go/holdfast/internal/event"
+	"github.com/holdfast-go/holdfast/internal/settings"
 	"github.com/holdfast-go/holdfast/internal/sightings"
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
@@ -128,11 +129,7 @@ func (e *env) Crowded(now time.Duration) bool {
 	return e.client.wakeups.flood(now)
 }
 
-// refreshedPerRound is how many positions in the backend's queues this process refreshes in one round.
-const refreshedPerRound = 32
-
-// refreshRounds is in how many rounds, one at each poll interval, this process refreshes its
-// positions.
-func (c *Client) refreshRounds() int64 {
-	return 1 + max(c.queuedNames.Load()-1, 0)/refreshedPerRound
+// waiterSettings is what the Waiter knows of the settings.
+func waiterSettings(s settings.Settings) waiter.Settings {
+	return waiter.Settings{Timing: s.Timing, Poll: s.Poll, WatchedPoll: s.WatchedPoll, PollSet: s.PollSet}
 }

@@ -1,6 +1,3 @@
-// Package engine waits for locks, acquires them, keeps them renewed, releases them, and cleans up
-// after requests in doubt. Its exported names are for the packages of this module; the public API
-// is in package holdfast and in the packages leases and partitions.
 package engine
 
 import (
@@ -15,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
+	"github.com/holdfast-go/holdfast/internal/batchread"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/clock"
 	"github.com/holdfast-go/holdfast/internal/dispatch"
@@ -196,6 +194,35 @@ func (c *Client) inspect(ctx context.Context, name string, limit time.Duration) 
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return c.locker.Inspect(ctx, name)
+}
+
+// HolderOf returns the record of the first slot that is held, and if none is, that of the first
+// slot.
+func (c *Client) HolderOf(ctx context.Context, name string, s settings.Settings) (first driver.Record, err error) {
+	if err := cause.Check(ctx); err != nil {
+		return driver.Record{}, err
+	}
+	names := make([]string, s.Slots)
+	for slot := range names {
+		names[slot] = slotName(name, slot)
+	}
+	inspect := func(slot int) (driver.Record, error) { return c.Inspect(ctx, names[slot]) }
+	if inspector := c.capabilities.BatchInspector; inspector != nil && s.Slots > 1 {
+		limited, cancel := context.WithTimeout(ctx, s.RequestTimeout)
+		defer cancel()
+		records, errs := batchread.Inspect(limited, inspector, c.lanes[driver.Exclusive].waiter, names)
+		inspect = func(slot int) (driver.Record, error) { return records[slot], errs[slot] }
+	}
+	for slot := range names {
+		r, err := inspect(slot)
+		if err != nil || r.State == driver.StateHeld {
+			return r, err
+		}
+		if slot == 0 {
+			first = r
+		}
+	}
+	return first, nil
 }
 
 // List yields the records whose names begin with prefix.

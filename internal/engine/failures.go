@@ -49,3 +49,6 @@ func (f *Failures) Err(op string) error {
 	}
 	return driver.Errorf("%s: not released, and left to expire: %s; the first error: %w", op, f.List(), f.First)
 }
+
+// errPanicked is the result of a request or a release during which a context or the driver panicked.
+var errPanicked = driver.Errorf("the call panicked")

@@ -73,11 +73,6 @@ func (c *Client) WaitEnded(ctx context.Context, name string, kept error) error {
 	return driver.Errorf("lock %q: waiting ended: %w; %w", name, why, kept)
 }
 
-// errSelfDeadlock is the error of a caller within a hold that it would wait for.
-func errSelfDeadlock(name string, h *Hold) error {
-	return driver.Errorf("lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
-}
-
 // TryOnce makes one acquisition without waiting. The rest is as for WaitAcquire.
 func (c *Client) TryOnce(ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool) (*Hold, error) {
 	return c.tryOnce(ctx, parent, name, s, emit, managed, nil)

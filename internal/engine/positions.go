@@ -150,3 +150,12 @@ func (p *positions) finish(ctx context.Context) bool {
 	p.rounds.Close()
 	return p.rounds.Wait(ctx)
 }
+
+// refreshedPerRound is how many positions in the backend's queues this process refreshes in one round.
+const refreshedPerRound = 32
+
+// refreshRounds is in how many rounds, one at each poll interval, this process refreshes its
+// positions.
+func (c *Client) refreshRounds() int64 {
+	return 1 + max(c.queuedNames.Load()-1, 0)/refreshedPerRound
+}

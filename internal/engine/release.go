@@ -23,9 +23,6 @@ type release struct {
 	doubt    error // of the last request whose outcome is unknown; for those that send the requests
 }
 
-// errPanicked is the result of a request or a release during which a context or the driver panicked.
-var errPanicked = driver.Errorf("the call panicked")
-
 // Release ends the hold's context and releases the lock. All calls return the result of the one release. A nil ctx counts as
 // context.Background: a lock must not stay held because of it.
 func (h *Hold) Release(ctx context.Context) error {

@@ -1,16 +1,12 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/batchread"
-	"github.com/holdfast-go/holdfast/internal/cause"
-	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
 // slotMark stands in the names of slots, between the lock's name and the number.
@@ -79,50 +75,4 @@ func allHeld(name string, slots int, one error) error {
 		return one
 	}
 	return driver.Errorf("lock %q: all %d slots are held, one of them: %w", name, slots, one)
-}
-
-// heldWithin returns a renewed hold that ctx descends from, if such holds have all slots of the
-// lock, and else nil. A caller with that ctx would deadlock if it waited for them.
-func (c *Client) heldWithin(ctx context.Context, name string, slots int) *Hold {
-	own := map[int]*Hold{}
-	for in := holdContextFrom(ctx); in != nil; in = in.outer {
-		if slot, ok := slotOf(name, in.hold.Name(), slots); ok && in.hold.client == c && in.hold.keepsLock() {
-			if own[slot] = in.hold; len(own) == slots {
-				return in.hold
-			}
-		}
-	}
-	return nil
-}
-
-// keepsLock reports whether the lease is renewed and its release has not begun. The context may have ended already.
-func (h *Hold) keepsLock() bool { return h.LeaseErr() == nil && h.release.Load() == nil }
-
-// HolderOf returns the record of the first slot that is held, and if none is, that of the first
-// slot.
-func (c *Client) HolderOf(ctx context.Context, name string, s settings.Settings) (first driver.Record, err error) {
-	if err := cause.Check(ctx); err != nil {
-		return driver.Record{}, err
-	}
-	names := make([]string, s.Slots)
-	for slot := range names {
-		names[slot] = slotName(name, slot)
-	}
-	inspect := func(slot int) (driver.Record, error) { return c.Inspect(ctx, names[slot]) }
-	if inspector := c.capabilities.BatchInspector; inspector != nil && s.Slots > 1 {
-		limited, cancel := context.WithTimeout(ctx, s.RequestTimeout)
-		defer cancel()
-		records, errs := batchread.Inspect(limited, inspector, c.lanes[driver.Exclusive].waiter, names)
-		inspect = func(slot int) (driver.Record, error) { return records[slot], errs[slot] }
-	}
-	for slot := range names {
-		r, err := inspect(slot)
-		if err != nil || r.State == driver.StateHeld {
-			return r, err
-		}
-		if slot == 0 {
-			first = r
-		}
-	}
-	return first, nil
 }

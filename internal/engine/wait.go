@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -108,34 +107,4 @@ func notify(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// wakeups counts the calls of the Waker, to detect a flood of them.
-type wakeups struct {
-	mu    sync.Mutex
-	since time.Duration
-	n     int
-}
-
-// A flood is more than floodSize calls within floodTime.
-const (
-	floodSize = 32
-	floodTime = 100 * time.Millisecond
-)
-
-// note counts a call.
-func (w *wakeups) note(now time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if now-w.since > floodTime {
-		w.since, w.n = now, 0
-	}
-	w.n++
-}
-
-// flood reports whether there is a flood of calls now.
-func (w *wakeups) flood(now time.Duration) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.n > floodSize && now-w.since <= 2*floodTime
 }

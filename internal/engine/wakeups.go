@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -23,4 +24,34 @@ func (w checkedWaker) Wake(name string, waiter driver.WaiterID, wake func(driver
 		}
 		wake(up)
 	})
+}
+
+// wakeups counts the calls of the Waker, to detect a flood of them.
+type wakeups struct {
+	mu    sync.Mutex
+	since time.Duration
+	n     int
+}
+
+// A flood is more than floodSize calls within floodTime.
+const (
+	floodSize = 32
+	floodTime = 100 * time.Millisecond
+)
+
+// note counts a call.
+func (w *wakeups) note(now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now-w.since > floodTime {
+		w.since, w.n = now, 0
+	}
+	w.n++
+}
+
+// flood reports whether there is a flood of calls now.
+func (w *wakeups) flood(now time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n > floodSize && now-w.since <= 2*floodTime
 }
