@@ -52,3 +52,19 @@ func mustMarshal(d doc) bson.Raw {
 	}
 	return out
 }
+
+// let evaluates an expression with one variable. A later variable refers to earlier ones only in
+// an inner let.
+func let(name string, value, in any) doc {
+	return docOf("$let", doc{{Key: "vars", Value: docOf(name, value)}, {Key: "in", Value: in}})
+}
+
+// filter has the elements of an array, each of which is refOne, that match a condition.
+func filter(input, condition any) doc {
+	return docOf("$filter", doc{field("input", input), field("as", "this"), field("cond", condition)})
+}
+
+// mapped has an expression for each element of an array, which is refOne in it.
+func mapped(input, in any) doc {
+	return docOf("$map", doc{field("input", input), field("as", "this"), field("in", in)})
+}

@@ -124,13 +124,6 @@ func (t tenure) describe() driver.Tenure {
 	return out
 }
 
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
 // pastHolders returns the last n tenures as [driver.Record] has it.
 func (r *record) pastHolders(n int) []driver.Tenure {
 	var all []driver.Tenure
@@ -208,14 +201,6 @@ func historyOf(v bson.RawValue) []bson.RawValue {
 		values[i] = e.Value()
 	}
 	return values
-}
-
-func dateOrZero(v bson.RawValue) (at time.Time) {
-	d := decoder{}
-	if d.date("", v, &at); d.problem != "" {
-		return time.Time{}
-	}
-	return at
 }
 
 // withPast is the projection of all that Inspect returns.

@@ -42,12 +42,6 @@ const (
 	refOne, refBefore                       = "$$this", "$$before"
 )
 
-// let evaluates an expression with one variable. A later variable refers to earlier ones only in
-// an inner let.
-func let(name string, value, in any) doc {
-	return docOf("$let", doc{{Key: "vars", Value: docOf(name, value)}, {Key: "in", Value: in}})
-}
-
 // withQueue defines the variables that the other expressions of this file use: the queue, the
 // caller's index in it or -1, its length, and the caller's place, which is the end of the queue
 // for a caller that is not in it. Readers that follow one another have one place, that of the first, and a
@@ -66,18 +60,8 @@ func withQueue(shared bool, in any) doc {
 
 func queueOf() doc { return expr("$ifNull", ref(fieldQueue), list{}) }
 
-// filter has the elements of an array, each of which is refOne, that match a condition.
-func filter(input, condition any) doc {
-	return docOf("$filter", doc{field("input", input), field("as", "this"), field("cond", condition)})
-}
-
 // polls is true for a waiter that no hint wakes.
 const polls = refOne + "." + fieldPolls
-
-// mapped has an expression for each element of an array, which is refOne in it.
-func mapped(input, in any) doc {
-	return docOf("$map", doc{field("input", input), field("as", "this"), field("in", in)})
-}
 
 func indexOf(queue string, waiter any) doc {
 	return expr("$indexOfArray", queue+"."+fieldWaiter, waiter)

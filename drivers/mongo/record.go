@@ -333,3 +333,26 @@ func parseRevision(rev driver.Revision) (leaseID string, renewedAt bson.DateTime
 	n, err := strconv.ParseInt(ms, 10, 64)
 	return leaseID, bson.DateTime(n), ok && err == nil
 }
+
+// hasField reports whether a document has a field.
+func hasField(raw bson.Raw, path ...string) bool {
+	_, err := raw.LookupErr(path...)
+	return err == nil
+}
+
+// dateOrZero returns the time of a value that may be missing or no date.
+func dateOrZero(v bson.RawValue) (at time.Time) {
+	d := decoder{}
+	if d.date("", v, &at); d.problem != "" {
+		return time.Time{}
+	}
+	return at
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

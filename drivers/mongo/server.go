@@ -125,11 +125,6 @@ func unsupportedService(hello, buildInfo bson.Raw) string {
 	}
 }
 
-func hasField(raw bson.Raw, path ...string) bool {
-	_, err := raw.LookupErr(path...)
-	return err == nil
-}
-
 // unsupportedHost names the service that a host belongs to if it is not MongoDB.
 func unsupportedHost(addr string) string {
 	host, _, err := net.SplitHostPort(addr)
