@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 // Queue is the queue of an [Old] lock: what wakes its waiters, and lets them leave.
@@ -88,7 +88,7 @@ type waiting struct {
 	mu      sync.Mutex
 	missing int           // queues in which waking has not come into effect
 	ago     time.Duration // since when it has in both
-	reports follower.Order[driver.Wakeup]
+	reports waitqueue.Order[driver.Wakeup]
 }
 
 func newWaiting(wake func(driver.Wakeup)) *waiting {

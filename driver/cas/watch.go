@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
-	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 const (
@@ -37,7 +37,7 @@ type watch struct {
 	wake    func(driver.Wakeup)
 	queued  bool // whether the waiter had a position when the record was read last; Locker.mu guards it
 	stopped atomic.Bool
-	reports follower.Order[driver.Wakeup]
+	reports waitqueue.Order[driver.Wakeup]
 }
 
 // Wake implements [driver.Waker].

@@ -1,8 +1,8 @@
 // Package waitqueue is the client's side of a queue and of a stream of wake-ups: what a process does in the
 // queues of locks, and when it opens the stream that wakes its waiters.
 //
-// Its types are state machines. They start no goroutine, read no clock, do no I/O and have no mutex. Their
-// methods are the events; each is given the time, and returns what to do now.
+// [Positions], [Stream] and [Watches] are state machines. They start no goroutine, read no clock, do no I/O and have no mutex.
+// Their methods are the events; each is given the time, and returns what to do now. A [Follower] drives a Stream.
 package waitqueue
 
 import (

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
-	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
 )
 
 // longestRetry is the longest backoff: a failed attempt to watch a folder disturbs nobody.
@@ -30,14 +29,14 @@ const longestRetry = 5 * time.Second
 // its file has changed, and waiters are woken only if the lock is not held. The record of a name
 // for which nobody waits is not read.
 type watcher struct {
-	*follower.Follower // its names are stems
-	locker             *Locker
-	logger             *slog.Logger
-	open               openFunc      // tests replace it
-	limit              int           // maxWatchedFiles, lower in tests
-	check              time.Duration // how often the folder is checked, and whether it is still needed; shorter in tests
-	warned             bool          // whether the present failure was logged; used by the Follower's goroutine only
-	head               []byte        // the beginning of a record; used by the goroutine that reports changes
+	*waitqueue.Follower // its names are stems
+	locker              *Locker
+	logger              *slog.Logger
+	open                openFunc      // tests replace it
+	limit               int           // maxWatchedFiles, lower in tests
+	check               time.Duration // how often the folder is checked, and whether it is still needed; shorter in tests
+	warned              bool          // whether the present failure was logged; used by the Follower's goroutine only
+	head                []byte        // the beginning of a record; used by the goroutine that reports changes
 }
 
 func newWatcher(l *Locker, logger *slog.Logger) *watcher {
@@ -46,8 +45,8 @@ func newWatcher(l *Locker, logger *slog.Logger) *watcher {
 
 func newWatcherWith(l *Locker, logger *slog.Logger, linger time.Duration) *watcher {
 	w := &watcher{locker: l, logger: logger, open: openWatch, limit: maxWatchedFiles, check: linger, head: make([]byte, headSize)}
-	w.Follower = follower.New(l.calls.Context(), follower.Source{
-		Open:   func(context.Context) (follower.Events, error) { return w.openFolder() },
+	w.Follower = waitqueue.NewFollower(l.calls.Context(), waitqueue.Source{
+		Open:   func(context.Context) (waitqueue.Events, error) { return w.openFolder() },
 		Opened: w.report,
 		Go:     l.calls.Go,
 	}, waitqueue.Settings{LongestRetry: longestRetry, Linger: linger})
@@ -68,7 +67,7 @@ type folderEvents struct {
 	before  os.FileInfo
 }
 
-func (w *watcher) openFolder() (follower.Events, error) {
+func (w *watcher) openFolder() (waitqueue.Events, error) {
 	dir := w.locker.dir
 	before, err := os.Stat(dir)
 	if err == nil {
@@ -85,7 +84,7 @@ func (w *watcher) openFolder() (follower.Events, error) {
 	return folderEvents{folder, w, before}, nil
 }
 
-// Next implements [follower.Events]. The changes come from a goroutine of the folder's watch.
+// Next implements [waitqueue.Events]. The changes come from a goroutine of the folder's watch.
 func (e folderEvents) Next(ctx context.Context) error {
 	check := time.NewTimer(e.watcher.check)
 	defer check.Stop()
@@ -103,7 +102,7 @@ func (e folderEvents) Next(ctx context.Context) error {
 	return e.watcher.checkSize()
 }
 
-// Close implements [follower.Events].
+// Close implements [waitqueue.Events].
 func (e folderEvents) Close() { e.close() }
 
 // checkSize returns an error if the folder has more files than this system can watch: its waiters

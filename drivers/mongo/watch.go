@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
-	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
 )
 
 const (
@@ -46,7 +45,7 @@ type eventCursor interface {
 // watcher wakes the waiters of a Locker: it reads one cursor for all watched names, open
 // while there are watches.
 type watcher struct {
-	*follower.Follower
+	*waitqueue.Follower
 	source      source
 	connections *connections // of the client; nil in tests that need none
 	namespace   string
@@ -66,8 +65,8 @@ func newWatcher(from source, namespace string, logger *slog.Logger) *watcher {
 func newWatcherWith(from source, namespace string, logger *slog.Logger, settings waitqueue.Settings) *watcher {
 	w := &watcher{source: from, namespace: namespace, logger: logger, timeout: streamTimeout}
 	w.closeCtx, w.cancelClose = context.WithCancel(context.Background())
-	w.Follower = follower.New(context.Background(), follower.Source{
-		Open: func(ctx context.Context) (follower.Events, error) {
+	w.Follower = waitqueue.NewFollower(context.Background(), waitqueue.Source{
+		Open: func(ctx context.Context) (waitqueue.Events, error) {
 			cursor, err := w.open(ctx)
 			if err != nil {
 				return nil, err
@@ -134,7 +133,7 @@ type cursorEvents struct {
 	id      int64
 }
 
-// Next implements [follower.Events].
+// Next implements [waitqueue.Events].
 func (c *cursorEvents) Next(ctx context.Context) error {
 	w := c.watcher
 	ctx, cancel := context.WithTimeout(ctx, w.source.await+w.timeout)
@@ -158,7 +157,7 @@ func (c *cursorEvents) Next(ctx context.Context) error {
 	return nil
 }
 
-// Close implements [follower.Events]. It has a time limit of its own, since the context of the
+// Close implements [waitqueue.Events]. It has a time limit of its own, since the context of the
 // events may have ended.
 func (c *cursorEvents) Close() {
 	ctx, cancel := context.WithTimeout(c.watcher.closeCtx, time.Second)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
-	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 const backend = "postgres"
@@ -49,7 +49,7 @@ type Locker struct {
 	unprepared      atomic.Bool
 	conns           connections
 	cluster         cluster
-	follower        *follower.Follower
+	follower        *waitqueue.Follower
 	warned          atomic.Bool           // that nothing wakes waiters
 	readListenFiles func(*pgx.ConnConfig) // those of the URL of config.listen
 

@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
-	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
 )
 
 const (
@@ -138,8 +137,8 @@ func (l *Locker) Leave(ctx context.Context, waiter driver.WaiterID, names []stri
 var errUndelivered = errors.New("notifications are not delivered: a pooler in transaction or statement mode is between " +
 	"(see the URL parameter " + paramListen + ")")
 
-func (l *Locker) newFollower() *follower.Follower {
-	return follower.New(l.calls.Context(), follower.Source{
+func (l *Locker) newFollower() *waitqueue.Follower {
+	return waitqueue.NewFollower(l.calls.Context(), waitqueue.Source{
 		Open:   l.listen,
 		Opened: l.reportListening,
 		Backoff: func(err error) time.Duration {
@@ -180,7 +179,7 @@ var errMoved = errors.New("notifications do not arrive any more: the connection 
 	"such as a former primary; it is opened again")
 
 // listen opens a connection of its own and shows that notifications reach it.
-func (l *Locker) listen(ctx context.Context) (follower.Events, error) {
+func (l *Locker) listen(ctx context.Context) (waitqueue.Events, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.config.timeout)
 	defer cancel()
 	var conn *pgx.Conn
@@ -267,7 +266,7 @@ func (e *listener) check(ctx context.Context) error {
 	return err
 }
 
-// Next implements [follower.Events].
+// Next implements [waitqueue.Events].
 func (e *listener) Next(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, quietTime)
 	defer cancel()
@@ -286,5 +285,5 @@ func (e *listener) Next(ctx context.Context) error {
 	return nil
 }
 
-// Close implements [follower.Events].
+// Close implements [waitqueue.Events].
 func (e *listener) Close() { closeConn(e.conn) }

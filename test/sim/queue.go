@@ -7,14 +7,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
-	"github.com/holdfast-go/holdfast/driver/waitqueue/follower"
 )
 
 // queue is the network of a process between the server and what wakes its waiters, which is that of the driver for
 // MongoDB: a Follower of one cursor on the hints. The queues themselves are in the server's records. The world's mu
 // guards the fields.
 type queue struct {
-	*follower.Follower
+	*waitqueue.Follower
 	link   *link
 	waits  []*wait // for the judge, and for wake-ups without a reason
 	recent []hint  // those that a new cursor returns again
@@ -50,7 +49,7 @@ const (
 func newQueue(l *link) *queue {
 	q := &queue{link: l}
 	random := newDice(l.w.plan.Seed, 6, uint64(l.p.index), uint64(l.p.number))
-	q.Follower = follower.New(l.p.gone, follower.Source{
+	q.Follower = waitqueue.NewFollower(l.p.gone, waitqueue.Source{
 		Open: q.open,
 		Go: func(run func()) bool {
 			go run() // it ends with the process
@@ -92,7 +91,7 @@ type cursor struct {
 }
 
 // open opens a cursor, if the network lets it.
-func (q *queue) open(ctx context.Context) (follower.Events, error) {
+func (q *queue) open(ctx context.Context) (waitqueue.Events, error) {
 	ctx, cancel := context.WithTimeout(ctx, cursorTimeout)
 	defer cancel()
 	c := &cursor{queue: q, hints: make(chan hint, 100), ended: make(chan struct{})}
@@ -107,7 +106,7 @@ func (q *queue) open(ctx context.Context) (follower.Events, error) {
 	}).err
 }
 
-// Next implements [follower.Events].
+// Next implements [waitqueue.Events].
 func (c *cursor) Next(ctx context.Context) error {
 	w, p := c.queue.link.w, c.queue.link.p
 	await := time.NewTimer(cursorAwait)
@@ -129,7 +128,7 @@ func (c *cursor) Next(ctx context.Context) error {
 	}
 }
 
-// Close implements [follower.Events].
+// Close implements [waitqueue.Events].
 func (c *cursor) Close() {
 	c.queue.link.w.mu.Lock()
 	defer c.queue.link.w.mu.Unlock()

@@ -1,6 +1,4 @@
-// Package follower drives a [waitqueue.Stream]: one goroutine opens the stream of a Locker, waits for its events and
-// closes it, while there are waiters. Waiters poll as well, so it only makes them faster.
-package follower
+package waitqueue
 
 import (
 	"context"
@@ -10,7 +8,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 // Source is what opens a stream. Its functions are called by one goroutine.
@@ -34,7 +31,8 @@ type Events interface {
 	Close()
 }
 
-// Follower wakes the waiters of a Locker. New makes one.
+// Follower drives a [Stream]: one goroutine opens the stream of a Locker, waits for its events and closes it, while there are
+// waiters. Waiters poll as well, so it only makes them faster. NewFollower makes one.
 type Follower struct {
 	source Source
 	ctx    context.Context // ends with Close
@@ -42,8 +40,8 @@ type Follower struct {
 	began  time.Time
 
 	mu     sync.Mutex // never held across I/O, or a call of a waiter
-	stream waitqueue.Stream[*watch]
-	calls  Order[waitqueue.Call[*watch]]
+	stream Stream[*watch]
+	calls  Order[Call[*watch]]
 }
 
 // watch is one call of Wake.
@@ -52,8 +50,8 @@ type watch struct {
 	stopped atomic.Bool
 }
 
-// New returns a Follower. The end of ctx shuts it, as Shut does.
-func New(ctx context.Context, source Source, settings waitqueue.Settings) *Follower {
+// NewFollower returns a Follower. The end of ctx shuts it, as Shut does.
+func NewFollower(ctx context.Context, source Source, settings Settings) *Follower {
 	f := &Follower{source: source, began: time.Now()}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	if settings.Random == nil {
@@ -68,8 +66,8 @@ func (f *Follower) now() time.Duration { return time.Since(f.began) }
 
 // Wake implements [driver.Waker].
 func (f *Follower) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	key, one := waitqueue.Key{Name: name, Waiter: waiter}, &watch{wake: wake}
-	f.note(func(now time.Duration) []waitqueue.Call[*watch] {
+	key, one := Key{Name: name, Waiter: waiter}, &watch{wake: wake}
+	f.note(func(now time.Duration) []Call[*watch] {
 		if f.ctx.Err() != nil {
 			return nil
 		}
@@ -88,11 +86,11 @@ func (f *Follower) Wake(name string, waiter driver.WaiterID, wake func(driver.Wa
 }
 
 // note notes an event of the stream, and makes the calls that are due.
-func (f *Follower) note(event func(now time.Duration) []waitqueue.Call[*watch]) {
+func (f *Follower) note(event func(now time.Duration) []Call[*watch]) {
 	f.mu.Lock()
 	f.calls.Add(event(f.now())...)
 	f.mu.Unlock()
-	f.calls.Make(func(c waitqueue.Call[*watch]) {
+	f.calls.Make(func(c Call[*watch]) {
 		if !c.Watch.stopped.Load() {
 			c.Watch.wake(c.Up)
 		}
@@ -102,8 +100,8 @@ func (f *Follower) note(event func(now time.Duration) []waitqueue.Call[*watch]) 
 // Event notes that the lock of a name may be free. It wakes those that every release wakes, or one waiter of the
 // lock's queue, after a time.
 func (f *Follower) Event(name string, waiter driver.WaiterID, after time.Duration) {
-	f.note(func(now time.Duration) []waitqueue.Call[*watch] {
-		return f.stream.Event(now, waitqueue.Key{Name: name, Waiter: waiter}, after)
+	f.note(func(now time.Duration) []Call[*watch] {
+		return f.stream.Event(now, Key{Name: name, Waiter: waiter}, after)
 	})
 }
 
@@ -114,7 +112,7 @@ func (f *Follower) Gap() { f.note(f.stream.Gap) }
 func (f *Follower) Watched(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stream.Watched(waitqueue.Key{Name: name})
+	return f.stream.Watched(Key{Name: name})
 }
 
 // Usable reports whether the stream is open, or has not failed to be opened.
@@ -152,7 +150,7 @@ func (f *Follower) Shut() {
 	f.cancel()
 }
 
-func (f *Follower) next() (waitqueue.Step, time.Duration) {
+func (f *Follower) next() (Step, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
@@ -169,7 +167,7 @@ func (f *Follower) run() {
 	for {
 		do, wait := f.next()
 		switch do {
-		case waitqueue.Open:
+		case Open:
 			var err error
 			events, err = f.source.Open(f.ctx)
 			if f.source.Opened != nil && f.ctx.Err() == nil {
@@ -180,25 +178,25 @@ func (f *Follower) run() {
 			} else {
 				f.note(f.stream.Opened)
 			}
-		case waitqueue.Read:
+		case Read:
 			if err := events.Next(f.ctx); err != nil {
 				events.Close()
 				f.failed(err)
 			}
-		case waitqueue.Close:
+		case Close:
 			events.Close()
-			f.note(func(time.Duration) []waitqueue.Call[*watch] {
+			f.note(func(time.Duration) []Call[*watch] {
 				f.stream.Closed()
 				return nil
 			})
-		case waitqueue.Rest:
+		case Rest:
 			timer := time.NewTimer(wait)
 			select {
 			case <-timer.C:
 			case <-f.ctx.Done():
 			}
 			timer.Stop()
-		case waitqueue.Done:
+		case Done:
 			return
 		}
 	}
@@ -209,5 +207,5 @@ func (f *Follower) failed(err error) {
 	if f.source.Backoff != nil {
 		least = f.source.Backoff(err)
 	}
-	f.note(func(now time.Duration) []waitqueue.Call[*watch] { return f.stream.Failed(now, least) })
+	f.note(func(now time.Duration) []Call[*watch] { return f.stream.Failed(now, least) })
 }

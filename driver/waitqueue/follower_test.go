@@ -1,4 +1,4 @@
-package follower
+package waitqueue
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 // script is a stream that a test breaks. It counts those that are open.
@@ -52,7 +51,7 @@ func (s *script) source(group *sync.WaitGroup) Source {
 func TestFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, group := &script{broken: make(chan error)}, &sync.WaitGroup{}
-		f := New(t.Context(), s.source(group), waitqueue.Settings{})
+		f := NewFollower(t.Context(), s.source(group), Settings{})
 		var got []driver.Wakeup
 		stop := f.Wake("job", "w", func(up driver.Wakeup) { got = append(got, up) })
 		expect := func(what string, want ...driver.WakeupKind) {
@@ -106,7 +105,7 @@ func TestShut(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, group := &script{broken: make(chan error)}, &sync.WaitGroup{}
 				s.fails.Store(fails)
-				f := New(t.Context(), s.source(group), waitqueue.Settings{})
+				f := NewFollower(t.Context(), s.source(group), Settings{})
 				var shut atomic.Bool
 				wake := func(driver.Wakeup) {
 					if shut.Load() {
@@ -134,7 +133,7 @@ func TestShut(t *testing.T) {
 func TestCallsAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, group := &script{broken: make(chan error)}, &sync.WaitGroup{}
-		f := New(t.Context(), s.source(group), waitqueue.Settings{})
+		f := NewFollower(t.Context(), s.source(group), Settings{})
 		var last atomic.Int64
 		var busy atomic.Bool
 		begun := make(chan struct{})
