@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
+	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
 // A write that lost its condition is repeated after a random time of at most the backoff, which doubles.
@@ -291,13 +292,8 @@ func (l *Locker) pauseFor(ctx context.Context, writes int, doubt error) error {
 
 // pause waits before a write is repeated.
 func (l *Locker) pause(ctx context.Context, writes int) error {
-	longest := min(minBackoff<<min(writes-1, 16), maxBackoff)
-	timer := time.NewTimer(minBackoff/2 + rand.N(longest))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !retry.Wait(ctx, minBackoff/2+rand.N(retry.Delay(writes-1, minBackoff, maxBackoff))) {
 		return fmt.Errorf("while waiting to repeat a write: %w", ctx.Err())
 	}
+	return nil
 }

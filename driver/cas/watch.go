@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
+	"github.com/holdfast-go/holdfast/driver/retry"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
@@ -196,11 +197,8 @@ func (l *Locker) follow(ctx context.Context, name string, w *waiting) {
 			failures = 0
 		}
 		// At random: when the store is back, not all clients come at once.
-		longest := min(firstRetry<<min(failures, 16), longestRetry)
-		select {
-		case <-time.After(longest/2 + rand.N(longest)):
-		case <-ctx.Done():
-		}
+		longest := retry.Delay(failures, firstRetry, longestRetry)
+		retry.Wait(ctx, longest/2+rand.N(longest))
 	}
 }
 

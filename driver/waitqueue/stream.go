@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
 // The times of a stream, unless its [Settings] differ.
@@ -249,7 +250,7 @@ func (s *Stream[W]) Failed(now, least time.Duration) []Call[W] {
 	if wasOpen && now-s.opened >= Stable {
 		s.failures = 0
 	}
-	backoff := max(min(FirstRetry<<min(s.failures, 16), s.settings.LongestRetry), least)
+	backoff := max(retry.Delay(s.failures, FirstRetry, s.settings.LongestRetry), least)
 	backoff = backoff/2 + s.settings.Random(backoff/2)
 	s.failures++
 	s.phase, s.retryAt = resting, now+backoff

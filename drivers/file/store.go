@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
+	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
 // A locked NAME.lock is tried again with a backoff that doubles. It stays locked for a few
@@ -136,7 +137,7 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		return nil, explain(path, err)
 	}
 	f := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR|openOnly), flock.SetPermissions(0o600))
-	for backoff := minLockBackoff; ; {
+	for tries := 0; ; {
 		locked, err := f.TryLock()
 		if err != nil {
 			return nil, fmt.Errorf("locking %s: %w", path, explain(path, err))
@@ -152,13 +153,11 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 			}
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		if !retry.Wait(ctx, retry.Delay(tries, minLockBackoff, maxLockBackoff)) {
 			return nil, driver.Errorf("%s is locked by other calls, of this process or another; each takes milliseconds, unless its process is "+
 				"stopped or its disk hangs: %w", path, ended(ctx))
-		case <-time.After(backoff):
-			backoff = min(2*backoff, maxLockBackoff)
 		}
+		tries++
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/guard"
+	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
 const (
@@ -186,9 +187,6 @@ func hasLabel(err error, label string) bool {
 
 // backoff waits between attempts, longer after each, until ctx ends.
 func backoff(ctx context.Context, n int) {
-	limit := min(10*time.Millisecond<<min(n, 10), 500*time.Millisecond)
-	select {
-	case <-time.After(limit/2 + rand.N(limit/2)):
-	case <-ctx.Done():
-	}
+	limit := retry.Delay(n, 10*time.Millisecond, 500*time.Millisecond)
+	retry.Wait(ctx, limit/2+rand.N(limit/2))
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
 // Codes of the server's errors.
@@ -162,14 +163,7 @@ func (l *Locker) repeats(ctx context.Context, err error, tries int) bool {
 	if tries >= most {
 		return false
 	}
-	timer := time.NewTimer(rand.N(min(time.Millisecond<<min(tries, 6), 50*time.Millisecond)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return retry.Wait(ctx, rand.N(retry.Delay(tries, time.Millisecond, 50*time.Millisecond)))
 }
 
 // explain makes the error of a call from that of a statement. It wraps no cause of a context's end, which may be the

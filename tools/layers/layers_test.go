@@ -72,7 +72,7 @@ func TestDriversAreRegistered(t *testing.T) {
 // The library itself, and what drivers are made of, need nothing but the standard library, and not its HTTP server.
 func TestLibraryNeedsTheStandardLibraryOnly(t *testing.T) {
 	for _, pkg := range []string{"", "driver", "driver/cas", "driver/cas/castest", "driver/driverutil", "driver/guard", "driver/lockrecord",
-		"driver/sightings", "driver/waitqueue"} {
+		"driver/retry", "driver/sightings", "driver/waitqueue"} {
 		for _, d := range dependencies(t, pkg) {
 			if first, _, _ := strings.Cut(d, "/"); strings.Contains(first, ".") && !strings.HasPrefix(d, module) {
 				t.Errorf("package %q depends on %s", pkg, d)
@@ -88,9 +88,9 @@ func TestLibraryNeedsTheStandardLibraryOnly(t *testing.T) {
 // chance of its own.
 func TestStateMachinesArePure(t *testing.T) {
 	impure := regexp.MustCompile(`\bgo func|\bchan\b|time\.(Now|Since|Until|Sleep|After|New|Tick)|timing\.(Random|Jitter|Backoff|Shuffle)`)
-	queue := []string{"cmp", "maps", "math", "slices", "time", module + "/driver"}
+	queue := []string{"maps", "math", "time", module + "/driver", module + "/driver/retry"}
 	for pattern, allowed := range map[string][]string{
-		"internal/engine/waiter/*.go":   {"cmp", "math", "slices", "time", module + "/driver", module + "/internal/timing"},
+		"internal/engine/waiter/*.go":   {"cmp", "math", "slices", "time", module + "/driver", module + "/driver/retry", module + "/internal/timing"},
 		"driver/waitqueue/positions.go": queue,
 		"driver/waitqueue/stream.go":    queue,
 		"driver/waitqueue/watches.go":   queue,
