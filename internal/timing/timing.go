@@ -3,10 +3,9 @@ package timing
 
 import (
 	"errors"
+	"math"
 	"math/bits"
 	"time"
-
-	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
 // Timing has the durations of a lease. They count from just before the last successful request
@@ -42,7 +41,7 @@ func (t Timing) Backoff(n int) time.Duration { return Jitter(t.Delay(n), backoff
 
 // Delay is Backoff without jitter.
 func (t Timing) Delay(n int) time.Duration {
-	return retry.Delay(n, t.Share(100, time.Second), t.Share(12, 5*time.Second))
+	return Delay(n, t.Share(100, time.Second), t.Share(12, 5*time.Second))
 }
 
 const backoffJitter = 0.25
@@ -56,7 +55,20 @@ func Jitter(d time.Duration, fraction float64) time.Duration {
 // Backoff returns the jittered delay before retry number n, counted from 0. The delay doubles
 // from first up to most.
 func Backoff(n int, first, most time.Duration) time.Duration {
-	return Jitter(retry.Delay(n, first, most), backoffJitter)
+	return Jitter(Delay(n, first, most), backoffJitter)
+}
+
+// endless is a delay that never ends. A longer one would overflow when it is doubled or jittered.
+const endless = math.MaxInt64 / 4
+
+// Delay is Backoff without jitter.
+func Delay(n int, first, most time.Duration) time.Duration {
+	d := first
+	most = min(most, endless)
+	for ; n > 0 && d < most; n-- {
+		d *= 2
+	}
+	return min(d, most)
 }
 
 // Class is the same for request timeouts that are about as long, and differs by one if one is twice as long.

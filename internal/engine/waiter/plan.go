@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/retry"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // minRetry is the least time between requests for a lock that is refused although it should be
@@ -52,7 +52,7 @@ func (w *Waiter) schedule(now time.Duration, slot int, actions []Action) []Actio
 		}
 	}
 	if s.overdue > 0 {
-		tryAt = max(tryAt, s.seenAt+w.jitter(retry.Delay(s.overdue-1, minRetry, w.settings.Poll), 0.25))
+		tryAt = max(tryAt, s.seenAt+w.jitter(timing.Delay(s.overdue-1, minRetry, w.settings.Poll), 0.25))
 	}
 	next := s.seenAt + w.jitter(poll, pollJitter)
 	if w.queued() {
