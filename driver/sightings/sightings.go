@@ -12,8 +12,8 @@ import (
 // Memory, so that those which each see a name only now and then can detect it together. The zero value is empty; all methods
 // are safe for concurrent use.
 //
-// It forgets a name that nobody has seen for an hour and the longest time that See was given, and when there are very many names, those that
-// were seen longest ago. Whoever keeps a sighting loses nothing.
+// It forgets a name that nobody has seen for an hour and the longest time that See was given. When there are very many names, it
+// forgets those that were seen longest ago. A caller that keeps its sighting loses nothing.
 type Memory[M comparable] struct {
 	mu              sync.Mutex
 	recent, earlier map[string]*Sighting[M] // by name: seen in this period, and in the one before
