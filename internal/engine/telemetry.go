@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -13,10 +13,11 @@ import (
 // and then reports nothing. It is the context with which the operation continues.
 type Measured struct {
 	context.Context
-	client *Client
-	op     telemetry.Operation
-	start  time.Duration
-	lost   sync.Once // of a hold: reports the loss, before the end
+	client   *Client
+	op       telemetry.Operation
+	start    time.Duration
+	lost     atomic.Bool   // of a hold: the loss is being reported, or was
+	reported chan struct{} // of a hold: closed when the loss was reported, before the end
 }
 
 // measure reports the beginning of an operation to the hook, which is not nil.
@@ -39,7 +40,9 @@ func (h *Hold) measure(ctx context.Context, kind telemetry.Kind) *Measured {
 	if h.client.hook == nil {
 		return nil
 	}
-	return h.client.measure(ctx, telemetry.Operation{Kind: kind, Name: h.Name(), Token: h.Token(), Role: h.policy.Role})
+	m := h.client.measure(ctx, telemetry.Operation{Kind: kind, Name: h.Name(), Token: h.Token(), Role: h.policy.Role})
+	m.reported = make(chan struct{})
+	return m
 }
 
 // measured returns what measures the hold, or nil. It is the parent of the hold's context, so that a hold
@@ -76,10 +79,15 @@ func (m *Measured) endHold(inTime bool, cause error) {
 	m.End(cause)
 }
 
-// loss reports that a hold has ended without a release, once.
+// loss reports that a hold has ended without a release, once. It returns when that was reported.
 func (m *Measured) loss(cause error) {
-	if m != nil {
-		m.lost.Do(func() { m.client.hook.Lost(m.Context, m.op, m.took(), cause) })
+	switch {
+	case m == nil:
+	case m.lost.CompareAndSwap(false, true):
+		defer close(m.reported)
+		m.client.hook.Lost(m.Context, m.op, m.took(), cause)
+	default:
+		<-m.reported
 	}
 }
 
