@@ -121,9 +121,12 @@ func (l *Locker) blockers(ctx context.Context, c *pgx.Conn, name string) (all []
 }
 
 // mattering leaves out those that may have locked other rows alone, unless they have done so for long. It is for questions that no
-// request's wait has led to.
-func mattering(all []blocker) []blocker {
-	return slices.DeleteFunc(all, func(b blocker) bool { return b.rank == 2 && b.seconds < longTransaction.Seconds() })
+// request's wait has led to. While the lock is held, it also leaves out those that have locked its row for a moment: they may guard
+// writes, which delays no renewal, and nobody should end them.
+func mattering(all []blocker, held bool) []blocker {
+	return slices.DeleteFunc(all, func(b blocker) bool {
+		return b.seconds < longTransaction.Seconds() && (b.rank == 2 || held && b.rank == 0 && b.seconds >= 0)
+	})
 }
 
 // blocked is [driver.Record.Blocked] after a request has timed out. If the server does not say who, it is empty.
@@ -178,7 +181,7 @@ func (c *checkup) transactions(ctx context.Context) bool {
 	}) {
 		return true
 	}
-	if all = mattering(all); len(all) == 0 {
+	if all = mattering(all, false); len(all) == 0 {
 		c.OK(subjectTransactions, "no other one has locked the table, or rows of it for long")
 		return true
 	}

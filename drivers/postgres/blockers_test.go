@@ -123,6 +123,40 @@ func TestOpenTransactionIsNamed(t *testing.T) {
 	}
 }
 
+// A transaction that guards its writes delays neither renewals nor, while the lock is held, anybody else: people are not told to end it.
+func TestGuardIsNoBlockerOfAHeldLock(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	acquire(t, open(t, at), longRequest("job", "a"))
+	reader, err := driver.OpenForReading(bounded(t), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeLocker(t, reader)
+	_, pid := console(t, at, `SELECT FROM holdfast_locks WHERE name = 'job' FOR KEY SHARE`)
+	young := scan[bool](t, client(t, at), `SELECT xact_start > now() - interval '9 s' FROM pg_stat_activity WHERE pid = $1::text::int`, pid)
+	if r, err := reader.Inspect(bounded(t), "job"); err != nil || young && r.Blocked != "" {
+		t.Errorf("%q, %v", r.Blocked, err)
+	}
+	for _, c := range []struct {
+		b    blocker
+		held bool
+		want int
+	}{
+		{blocker{rank: 0, seconds: 3}, true, 0},
+		{blocker{rank: 0, seconds: 3}, false, 1},
+		{blocker{rank: 0, seconds: 11}, true, 1},
+		{blocker{rank: 0, seconds: -1}, true, 1}, // this user may not see it
+		{blocker{rank: 1, seconds: 3}, true, 1},
+		{blocker{rank: 2, seconds: 3}, false, 0},
+		{blocker{rank: 2, seconds: 11}, false, 1},
+	} {
+		if got := len(mattering([]blocker{c.b}, c.held)); got != c.want {
+			t.Errorf("%+v of a lock that is held, %v: %d, want %d", c.b, c.held, got, c.want)
+		}
+	}
+}
+
 // The holder whose row is locked cannot renew, and a waiter gives up: both say who has locked it.
 func TestOpenTransactionInErrorsOfHolderAndWaiter(t *testing.T) {
 	t.Parallel()

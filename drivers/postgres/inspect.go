@@ -29,7 +29,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (r driver.Record, err
 		r.ReadAt = k.now.Wall
 		if err == nil && l.config.onlyReads { // for people: requests may wait although the lock is free
 			if all, unknown := l.blockers(ctx, c, name); unknown == nil {
-				r.Blocked = describe(mattering(all))
+				r.Blocked = describe(mattering(all, r.State == driver.StateHeld))
 			}
 		}
 		return err
