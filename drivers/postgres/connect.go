@@ -46,7 +46,7 @@ func (bare) Value(any) any { return nil }
 // that borrow a connection are the program's: they may need what a request's context has, which a renewal's does not.
 func (l *Locker) setHooks(c *pgxpool.Config) {
 	before, after := c.BeforeConnect, c.AfterConnect
-	c.PrepareConn, c.BeforeAcquire, c.AfterRelease = nil, nil, nil //nolint:staticcheck // programs may still set BeforeAcquire
+	c.ShouldPing, c.PrepareConn, c.BeforeAcquire, c.AfterRelease = nil, nil, nil, nil //nolint:staticcheck // programs may set old ones
 	l.conns.life, l.conns.jitter, c.MaxConnLifetime = c.MaxConnLifetime, c.MaxConnLifetimeJitter, forever
 	readFiles := rereads(c.ConnConfig, l.config.byURL)
 	c.BeforeConnect = func(ctx context.Context, dial *pgx.ConnConfig) error {

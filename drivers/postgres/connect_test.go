@@ -68,6 +68,9 @@ func TestHooksThatNeedTheContextOfARequest(t *testing.T) {
 		c.BeforeAcquire = func(ctx context.Context, _ *pgx.Conn) bool { return needsTenant(ctx) == nil } //nolint:staticcheck // old
 		c.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) { return true, needsTenant(ctx) }
 		c.AfterRelease = func(*pgx.Conn) bool { return false }
+		c.ShouldPing = func(ctx context.Context, _ pgxpool.ShouldPingParams) bool {
+			return ctx.Value(tenant{}).(string) == "two"
+		}
 	})
 	if err != nil {
 		t.Fatal(err)

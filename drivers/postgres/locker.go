@@ -122,7 +122,7 @@ func checkIdentifier(field, name string) error {
 const maxConnections = 4
 
 // New returns a Locker that connects as the pool does: with its hosts, credentials, TLS, tracer, and hooks for new connections, whose
-// context has no values. Hooks for those that borrow a connection (PrepareConn, BeforeAcquire, AfterRelease) are not called. It has
+// context has no values. Hooks for those that borrow a connection (ShouldPing, PrepareConn and so on) are not called. It has
 // connections of its own, at most 4 and not more than the pool may have, and one more while somebody waits. So a program
 // that has used up its pool can still renew its locks. New checks the server, and makes the table if there is none, all
 // within ctx. The pool may be closed before the Locker.
