@@ -95,10 +95,16 @@ func (k *cluster) asks() bool {
 	return !k.silent
 }
 
-// checked returns what checks each new connection, and then calls theirs. In a list of hosts a refusal leads to the next one. So
-// acquires, renewals and releases need no further request.
+// checked returns what checks each new connection that theirs accepts. In a list of hosts a refusal leads to the next one. So
+// acquires, renewals and releases need no further request. That a server does not say its identity counts only if it is used: a
+// standby may be unable to answer, for another reason than the primary would have.
 func (k *cluster) checked(theirs pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
 	return func(ctx context.Context, c *pgconn.PgConn) error {
+		if theirs != nil {
+			if err := theirs(ctx, c); err != nil {
+				return err
+			}
+		}
 		if k.asks() {
 			id, err := identify(ctx, c)
 			if err == nil {
@@ -108,9 +114,6 @@ func (k *cluster) checked(theirs pgconn.ValidateConnectFunc) pgconn.ValidateConn
 				return err
 			}
 			c.CustomData()[timelineNote] = id.timeline
-		}
-		if theirs != nil {
-			return theirs(ctx, c)
 		}
 		return nil
 	}

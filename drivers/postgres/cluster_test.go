@@ -205,6 +205,21 @@ func TestServerThatRefusesInItsOwnWay(t *testing.T) {
 	}
 }
 
+// A standby that cannot answer, here for the isolation level of the user, is not used. So it does not decide that nobody is asked.
+func TestStandbyThatCannotAnswer(t *testing.T) {
+	serverprocess.Long(t, "starts servers with a standby or a pooler")
+	t.Parallel()
+	server := postgrestest.Start(t, postgrestest.Options{})
+	at := server.Database(t)
+	standby := server.Standby(t, true)
+	run(t, client(t, asAdmin(at)), `ALTER ROLE `+postgrestest.AppUser+` SET default_transaction_isolation = 'serializable'`)
+	l := open(t, both(t, standby.At(t, at), server))
+	acquire(t, l, request("job", "a"))
+	if !l.cluster.asks() || l.cluster.system == "" {
+		t.Error("the cluster is unknown")
+	}
+}
+
 // What is remembered is that of primaries, and a standby of the same cluster is no old primary.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
