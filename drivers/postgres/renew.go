@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -21,9 +22,9 @@ func keyOf(lease driver.Lease) key { return key{toText(lease.Name), lockrecord.D
 
 // Renew implements [driver.Locker] with one statement.
 func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
-	return lease, l.do(ctx, "renew", lease.Name, validateRenewal(lease), func(ctx context.Context, c *pgx.Conn) error {
+	return lease, l.doHolder(ctx, "renew", lease, validateRenewal(lease), func(ctx context.Context, c *pgx.Conn, sql *statements) error {
 		k := keyOf(lease)
-		found, err := stored(c.QueryRow(ctx, l.sql.renew, k.name, k.holder, lease.TTL.Milliseconds()))
+		found, err := stored(c.QueryRow(ctx, sql.renew, k.name, k.holder, lease.TTL.Milliseconds()))
 		if err == nil && !found {
 			err = driver.ErrLost
 		}
@@ -31,14 +32,56 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, e
 	})
 }
 
+// doHolder is do for a holder's write. Somebody's open transaction can have locked the row: as with acquires, many such calls must not
+// keep the Locker's connections from those for other locks.
+func (l *Locker) doHolder(ctx context.Context, op string, lease driver.Lease, invalid error,
+	work func(context.Context, *pgx.Conn, *statements) error) error {
+	err := l.call(ctx, invalid, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, l.sql.quick) })
+	if hasCode(err, codeLockTimeout) {
+		if free, ok := l.patientSlot(); ok {
+			err = l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, l.sql) })
+			free()
+		}
+	}
+	return opError(op, lease.Name, l.withBlockers(ctx, lease.Name, err))
+}
+
 func validateLease(lease driver.Lease) error { return driver.ValidateName(lease.Name, limits) }
 
 func validateRenewal(lease driver.Lease) error { return driver.ValidateRenew(lease, limits) }
 
-// RenewBatch implements [driver.BatchRenewer] with a statement for every 500 leases.
+// RenewBatch implements [driver.BatchRenewer] with a statement for every 500 leases. Somebody's open transaction may have locked the
+// row of one: the others are renewed without it, and a second statement is for those that the first has not found.
 func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
-	return leases, l.batch(ctx, "renew", leases, validateRenewal, func(ctx context.Context, c *pgx.Conn, b *batch) error {
-		rows, _ := c.Query(ctx, l.sql.renewBatch, b.names, b.holders, b.ttls) // its error is also that of the rows
+	return leases, inTwo(leases, func(leases []driver.Lease, rest bool) []error {
+		if rest {
+			return l.renewBatch(ctx, leases, l.sql.renewRest)
+		}
+		return l.renewBatch(ctx, leases, l.sql.renewFree)
+	})
+}
+
+// inTwo does a batch in two parts: first the leases whose rows nobody has locked, then those that were not found so.
+func inTwo(leases []driver.Lease, part func(leases []driver.Lease, rest bool) []error) []error {
+	errs := part(leases, false)
+	var rest []driver.Lease
+	var at []int
+	for i, err := range errs {
+		if errors.Is(err, driver.ErrLost) {
+			rest, at = append(rest, leases[i]), append(at, i)
+		}
+	}
+	if len(rest) > 0 {
+		for n, err := range part(rest, true) {
+			errs[at[n]] = err
+		}
+	}
+	return errs
+}
+
+func (l *Locker) renewBatch(ctx context.Context, leases []driver.Lease, statement string) []error {
+	return l.batch(ctx, "renew", leases, validateRenewal, func(ctx context.Context, c *pgx.Conn, b *batch) error {
+		rows, _ := c.Query(ctx, statement, b.names, b.holders, b.ttls) // its error is also that of the rows
 		done := map[key]error{}
 		var k key
 		var kept bool
@@ -63,19 +106,38 @@ func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]drive
 
 // Release implements [driver.Locker] with one statement, and one more that wakes waiters. If it finds no lease, there are two more.
 func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
-	return l.do(ctx, "release", lease.Name, driver.ValidateName(lease.Name, limits), func(ctx context.Context, c *pgx.Conn) error {
+	invalid := driver.ValidateName(lease.Name, limits)
+	return l.doHolder(ctx, "release", lease, invalid, func(ctx context.Context, c *pgx.Conn, sql *statements) error {
 		k := keyOf(lease)
-		rows, _ := c.Query(ctx, l.sql.release, k.name, k.holder) // its error is also that of the rows
+		rows, _ := c.Query(ctx, sql.release, k.name, k.holder) // its error is also that of the rows
 		return l.released(ctx, c, rows, []string{k.name})
 	})
 }
 
-// ReleaseBatch implements [driver.BatchReleaser] with a statement for every 500 leases, and one more that wakes waiters.
+// ReleaseBatch implements [driver.BatchReleaser] with a statement for every 500 leases, and one more that wakes waiters. As in
+// RenewBatch, a second one is for those that the first has not found.
 func (l *Locker) ReleaseBatch(ctx context.Context, leases []driver.Lease) []error {
-	return l.batch(ctx, "release", leases, validateLease, func(ctx context.Context, c *pgx.Conn, b *batch) error {
-		rows, _ := c.Query(ctx, l.sql.releaseBatch, b.names, b.holders, b.ttls)
-		return l.released(ctx, c, rows, b.names)
-	}, l.Release)
+	return inTwo(leases, func(leases []driver.Lease, rest bool) []error {
+		return l.batch(ctx, "release", leases, validateLease, func(ctx context.Context, c *pgx.Conn, b *batch) error {
+			if rest {
+				rows, _ := c.Query(ctx, l.sql.releaseRest, b.names, b.holders, b.ttls)
+				return l.released(ctx, c, rows, b.names)
+			}
+			var calls wakeups
+			rows, _ := c.Query(ctx, l.sql.releaseFree, b.names, b.holders, b.ttls)
+			found, err := calls.collect(rows)
+			if err != nil {
+				return err
+			}
+			l.wake(ctx, c, calls)
+			for n, name := range b.names {
+				if !found[name] {
+					b.errs[n] = driver.ErrLost // of which the rest knows more
+				}
+			}
+			return nil
+		}, l.Release)
+	})
 }
 
 // released wakes the waiters of locks that were released. rows are the locks that a statement has released. If it did not

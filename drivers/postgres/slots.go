@@ -10,6 +10,7 @@ import (
 // An acquire can wait for a row: a transaction that guards its writes, or that of another program, has locked it. Many of them must keep
 // the Locker's connections neither from renewals and releases nor from acquires of other locks. So acquires leave a connection free, if
 // there is more than one; they wait for a row for a moment only; and of those that need longer, one at a time does, if there are three.
+// Renewals and releases wait for a moment, too, and share that place.
 type slots struct {
 	quick, patient chan struct{} // have an element for each acquire that may use a connection
 }
@@ -35,7 +36,7 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// patientSlot is grantSlot for an acquire that has found the row locked. It returns false if another is patient already.
+// patientSlot is grantSlot for a call that has found the row locked. It returns false if another is patient already.
 func (l *Locker) patientSlot() (free func(), ok bool) {
 	select {
 	case l.slots.patient <- struct{}{}: // never of a nil channel

@@ -11,10 +11,11 @@ import (
 // the state of a session, no lock of a row outlives an answer, and every kind of pooler works.
 type statements struct {
 	table string      // quoted, with its schema
-	quick *statements // of an acquire that waits for a row for a moment only
+	quick *statements // that wait for a row for a moment only
 
 	acquire, join, write, leave, writeData, remove string
-	renew, renewBatch, release, releaseBatch       string
+	renew, release                                 string
+	renewFree, renewRest, releaseFree, releaseRest string // of batches: the rows that nobody has locked, and the others
 	inspect, inspectBatch, list, waitingOn         string
 }
 
@@ -98,13 +99,13 @@ func queueWithout(param string) string {
 
 // statementsFor returns the statements for a table.
 func statementsFor(table tableName, keep int) *statements {
-	s := statementsThatWait(table.quoted(), keep, grantWait)
-	s.quick = statementsThatWait(table.quoted(), keep, quickWait)
+	s := statementsThatWait(table.quoted(), keep, grantWait, writeWait)
+	s.quick = statementsThatWait(table.quoted(), keep, quickWait, quickWait)
 	return s
 }
 
-// statementsThatWait returns the statements with a limit for an acquire's wait for a row.
-func statementsThatWait(t string, keep int, wait string) *statements {
+// statementsThatWait returns the statements with limits for the waits for a row, of acquires and of a holder's writes.
+func statementsThatWait(t string, keep int, wait, writeWait string) *statements {
 	return &statements{
 		table: t,
 
@@ -133,13 +134,12 @@ func statementsThatWait(t string, keep int, wait string) *statements {
 		// $1 name $2 holder $3 TTL
 		renew: `UPDATE ` + t + ` AS l SET ` + renewed(`$3::bigint`) + ` WHERE ` + safely(writeWait) + `
 			 AND l.name = $1::text AND l.holder = $2::text AND NOT l.broken RETURNING ` + leaseStored(`l.`, `$2::text`, `$3::bigint`),
-		renewBatch: lockedRows(t) + `UPDATE ` + t + ` AS l SET ` + renewed(`r.ttl`) + `
-			FROM r WHERE l.name = r.name AND l.holder = r.holder AND NOT l.broken
-			RETURNING r.name, r.holder, ` + leaseStored(`l.`, `r.holder`, `r.ttl`),
+		renewFree: lockedRows(t, ` SKIP LOCKED`) + renewRows(t),
+		renewRest: lockedRows(t, ``) + renewRows(t),
 		release: `UPDATE ` + t + ` AS l SET ` + released(keep) + ` WHERE ` + safely(writeWait) + `
 			AND l.name = $1::text AND l.holder = $2::text RETURNING l.name, l.queue, clock_timestamp(), l.holder = ''`,
-		releaseBatch: lockedRows(t) + `UPDATE ` + t + ` AS l SET ` + released(keep) + `
-			FROM r WHERE l.name = r.name AND l.holder = r.holder RETURNING l.name, l.queue, clock_timestamp(), l.holder = ''`,
+		releaseFree: lockedRows(t, ` SKIP LOCKED`) + releaseRows(t, keep),
+		releaseRest: lockedRows(t, ``) + releaseRows(t, keep),
 		waitingOn: `SELECT l.name, l.queue, clock_timestamp(), true FROM ` + t + ` AS l
 			WHERE l.name = ANY($1::text[]) AND l.holder = '' AND l.queue IS NOT NULL`,
 		// The format of data is the one that pgx reads.
@@ -164,12 +164,25 @@ func released(keep int) string {
 	return `holder = '', broken = false, expires = clock_timestamp(), history = ` + ended(`'released'`, `clock_timestamp()`, keep)
 }
 
+// renewRows renews the leases of lockedRows.
+func renewRows(t string) string {
+	return `UPDATE ` + t + ` AS l SET ` + renewed(`r.ttl`) + ` FROM r WHERE l.name = r.name AND l.holder = r.holder AND NOT l.broken
+		RETURNING r.name, r.holder, ` + leaseStored(`l.`, `r.holder`, `r.ttl`)
+}
+
+// releaseRows releases the leases of lockedRows.
+func releaseRows(t string, keep int) string {
+	return `UPDATE ` + t + ` AS l SET ` + released(keep) + ` FROM r WHERE l.name = r.name AND l.holder = r.holder
+		RETURNING l.name, l.queue, clock_timestamp(), l.holder = ''`
+}
+
 // lockedRows begins a statement for the rows of several leases. It locks them in the order of their names: two batches
-// with the same rows would deadlock otherwise. $1 names $2 holders $3 TTLs; a lease may occur twice.
-func lockedRows(t string) string {
+// with the same rows would deadlock otherwise. It leaves out those that others have locked, or waits for each for a moment: one that is
+// locked for long must not keep the rest from being renewed. $1 names $2 holders $3 TTLs; a lease may occur twice.
+func lockedRows(t, leaveOut string) string {
 	return `WITH r AS MATERIALIZED (SELECT l.name, l.holder, u.ttl FROM ` + t + ` AS l
 	JOIN (SELECT name, holder, max(ttl) AS ttl FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(name, holder, ttl) GROUP BY 1, 2) AS u
-	ON l.name = u.name AND l.holder = u.holder WHERE ` + safely(writeWait) + ` ORDER BY l.name FOR NO KEY UPDATE OF l) `
+	ON l.name = u.name AND l.holder = u.holder WHERE ` + safely(quickWait) + ` ORDER BY l.name FOR NO KEY UPDATE OF l` + leaveOut + `) `
 }
 
 // acquireSQL grants a lock that is free for the caller, because nobody waits or it is the first waiter, and returns its
