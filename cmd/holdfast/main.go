@@ -146,9 +146,8 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	})
 	parsed, err := parser.Parse(args)
 	log := messages.NewLog(queue, flags.Quiet, flags.Verbose)
-	if flags.Quiet {
-		slog.SetLogLoggerLevel(slog.LevelWarn) // of the drivers
-	}
+	slog.SetDefault(slog.New(log.Handler())) // for the drivers
+
 	if out.err != nil { // from writing the help
 		log.Errorf("%v", out.err)
 		return exitcode.Output

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"syscall"
 	"time"
@@ -63,6 +64,7 @@ func (c *topCmd) Run(a *app) error {
 		source := lockview.NewSource(client, c.Prefix, c.Every)
 		defer source.Close()
 		defer source.Enter()()
+		slog.SetDefault(slog.New(slog.DiscardHandler)) // a line of a driver would be written over the table, which shows failures itself
 		a.log.Flush()
 		m := table.New(ctx, client, source, table.Options{Backend: backends.Display(a.backend), Prefix: c.Prefix, MayBreak: c.AllowBreak,
 			Missing: missing})
