@@ -19,6 +19,7 @@ const (
 	renewer     = "internal/renewal/renewer.go"
 	lockstate   = "driver/lockstate/lockstate.go"
 	seen        = "internal/sightings/sightings.go"
+	sighted     = "driver/sightings/sightings.go"
 	positions   = "driver/lockstate/queue.go"
 	leaving     = "driver/waitqueue/positions.go"
 	hints       = "driver/waitqueue/stream.go"
@@ -35,8 +36,8 @@ var faults = []fault{
 		"	case k.Holder != \"\" && !req.Replace.IsZero() && req.Replace == k.revision():", "	case k.Holder != \"\" && !req.Replace.IsZero():",
 	},
 	{
-		"a renewal leaves the revision as it is for those who watch", "1", seen,
-		"if r.Revision.IsZero() || r.Revision != s.revision {", "if s.revision.IsZero() {",
+		"a renewal leaves the revision as it is for those who watch", "1", sighted,
+		"		s.mark, s.since = mark, now\n", "		s.mark = mark\n",
 	},
 	{
 		"a renewal is known by its number alone", "1", lockstate,
@@ -104,11 +105,11 @@ var faults = []fault{
 	},
 	{
 		"a stuck holder is never replaced", "10", seen,
-		"	if m.now() < m.stuckAt(s) {", "	if true || m.now() < m.stuckAt(s) {",
+		"	if now < seen.stuckAt(since, now) {", "	if true || now < seen.stuckAt(since, now) {",
 	},
 	{
 		"a holder counts as stuck after half of its TTL", "1, 10", seen,
-		"	return s.since + s.ttl + s.ttl/timing.DriftPart", "	return s.since + s.ttl/2 + s.ttl/timing.DriftPart",
+		"	return since + seen.ttl + seen.ttl/timing.DriftPart", "	return since + seen.ttl/2 + seen.ttl/timing.DriftPart",
 	},
 	{
 		"a waiter that gives up takes its turn with it", "–", queue,
