@@ -11,4 +11,6 @@ var importPaths = map[string]string{
 	"mongodb+srv": "github.com/holdfast-go/holdfast/drivers/mongo",
 	"postgres":    "github.com/holdfast-go/holdfast/drivers/postgres",
 	"postgresql":  "github.com/holdfast-go/holdfast/drivers/postgres",
+	"redis":       "github.com/holdfast-go/holdfast/drivers/redis",
+	"rediss":      "github.com/holdfast-go/holdfast/drivers/redis",
 }

@@ -33,7 +33,7 @@ func TestOpenWithoutADriver(t *testing.T) {
 	withDrivers(t)
 	const none = `those of imported drivers (none is imported; such as import _ "github.com/holdfast-go/holdfast/drivers/file")`
 	wantRefused(t, "s3cr3t", none)
-	wantRefused(t, "redis://u:s3cr3t@h", none)
+	wantRefused(t, "consul://u:s3cr3t@h", none)
 	wantRefused(t, "mongodb://u:s3cr3t@h", `import _ "github.com/holdfast-go/holdfast/drivers/mongo"`)
 }
 
@@ -47,13 +47,13 @@ func TestSimilarSchemes(t *testing.T) {
 		"memory:":             "Did you mean mem:?",
 		"blob://s3cr3t":       "Did you mean azblob:?",
 		"https://ACCOUNT.blob.core.windows.net/locks?sig=s3cr3t": "Did you mean azblob://ACCOUNT/CONTAINER?",
-		"redis://s3cr3t":       "one of mem:; is the driver imported?",
+		"consul://s3cr3t":      "one of mem:; is the driver imported?",
 		"db:s3cr3t":            "is the driver imported?",
 		" mongodb://u:s3cr3t@": "with white space or an invisible character at an end",
 	} {
 		wantRefused(t, rawURL, want)
 	}
-	for _, scheme := range []string{"redis", "db", "", "e"} {
+	for _, scheme := range []string{"consul", "db", "", "e"} {
 		if meant := SimilarScheme(scheme); meant != "" {
 			t.Errorf("%s leads to %s", scheme, meant)
 		}

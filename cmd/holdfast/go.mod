@@ -11,6 +11,8 @@ require (
 	github.com/charmbracelet/x/ansi v0.11.9
 	github.com/charmbracelet/x/vt v0.0.0-20260305213658-fe36e8c10185
 	github.com/holdfast-go/holdfast v0.0.0
+	github.com/holdfast-go/holdfast/drivers/redis v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0
 	golang.org/x/sys v0.49.0
 )
@@ -48,6 +50,7 @@ require (
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/sdk v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
@@ -87,3 +90,5 @@ require (
 replace github.com/holdfast-go/holdfast/otelholdfast => ../../otelholdfast
 
 replace github.com/holdfast-go/holdfast/drivers/postgres => ../../drivers/postgres
+
+replace github.com/holdfast-go/holdfast/drivers/redis => ../../drivers/redis

@@ -174,7 +174,7 @@ func TestOpen(t *testing.T) {
 	for raw, rule := range map[string]string{
 		"":                          "mem",
 		"no-scheme":                 "mem",
-		"redis://u:secret@h/":       "is the driver imported?",
+		"consul://u:secret@h/":      "is the driver imported?",
 		"mongodb+srv://u:secret@h/": `import _ "github.com/holdfast-go/holdfast/drivers/mongo"`,
 		"azblob://secret@/b":        `import _ "github.com/holdfast-go/holdfast/drivers/azblob"`,
 		"mem:?secret=1&b=2":         "must be one of history",

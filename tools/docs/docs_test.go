@@ -149,6 +149,29 @@ var (
 `
 )
 
+// redis is the module of the driver for Redis, and redisPrelude the prelude of the blocks that use it.
+const (
+	redis        = root + "/drivers/redis"
+	redisPrelude = `package page
+
+import (
+	"context"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/redis"
+)
+
+var (
+	ctx context.Context
+	rdb *goredis.Client
+
+	client *holdfast.Client
+)
+`
+)
+
 // adaptersPrelude is the prelude of docs/adapters.md.
 const adaptersPrelude = `package page
 
@@ -200,7 +223,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	// apiName matches names such as mongo.New and WithTTL in a page's text.
-	apiName = regexp.MustCompile("\\b(holdfast|driver|" + strings.Join(drivers, "|") + "|postgres|" +
+	apiName = regexp.MustCompile("\\b(holdfast|driver|" + strings.Join(drivers, "|") + "|postgres|redis|" +
 		"holdfasttest|leases|lockertest|migrating|" +
 		"mongolock|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
 	// named matches files and folders of this repository, in a page's text.
@@ -237,7 +260,7 @@ func TestGoBlocksCompile(t *testing.T) {
 	if !testing.Short() {
 		loadAdapters = exportedAPI(t, fset, adapters, adaptersPrelude)
 	}
-	loadPostgres := exportedAPI(t, fset, postgres, postgresPrelude)
+	loadPostgres, loadRedis := exportedAPI(t, fset, postgres, postgresPrelude), exportedAPI(t, fset, redis, redisPrelude)
 	blocks := 0
 	for page, text := range pages(t) {
 		load, prelude := load, prelude
@@ -258,6 +281,9 @@ func TestGoBlocksCompile(t *testing.T) {
 			load, prelude := load, prelude
 			if strings.Contains(text[m[2]:m[3]], "postgres.") {
 				load, prelude = loadPostgres, postgresPrelude
+			}
+			if strings.Contains(text[m[2]:m[3]], "redis.New(") && page == "docs/redis.md" {
+				load, prelude = loadRedis, redisPrelude
 			}
 			code, at := text[m[2]:m[3]], page+":"+strconv.Itoa(1+strings.Count(text[:m[2]], "\n"))
 			if strings.HasPrefix(code, "package ") { // a whole program
@@ -317,11 +343,13 @@ func TestNamesExist(t *testing.T) {
 		}
 		scopes = append(scopes, pkg)
 	}
-	pkg, err := exportedAPI(t, token.NewFileSet(), postgres, postgresPrelude).Import("github.com/holdfast-go/holdfast/drivers/postgres")
-	if err != nil {
-		t.Fatal(err)
+	for path, preludeOf := range map[string]string{postgres: postgresPrelude, redis: redisPrelude} {
+		pkg, err := exportedAPI(t, token.NewFileSet(), path, preludeOf).Import("github.com/holdfast-go/holdfast" + strings.TrimPrefix(path, root))
+		if err != nil {
+			t.Fatal(err)
+		}
+		scopes = append(scopes, pkg)
 	}
-	scopes = append(scopes, pkg)
 	exists := func(pkg, name string) bool {
 		return slices.ContainsFunc(scopes, func(p *types.Package) bool {
 			return (pkg == "" || pkg == p.Name()) && p.Scope().Lookup(name) != nil

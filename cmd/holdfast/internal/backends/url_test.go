@@ -47,7 +47,7 @@ func TestChooseSaysWhatWasMeant(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := Choose("redis://h", false, false); err == nil || strings.Contains(err.Error(), "mean") {
+	if _, err := Choose("consul://h", false, false); err == nil || strings.Contains(err.Error(), "mean") {
 		t.Errorf("got %v", err)
 	}
 }

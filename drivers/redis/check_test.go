@@ -1,0 +1,101 @@
+package redis
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/redistest"
+)
+
+// examine returns what the check of a server finds, by subject.
+func examine(t *testing.T, rawURL string) map[string]driver.Finding {
+	t.Helper()
+	l := openAt(t, rawURL, unprobed)
+	found := map[string]driver.Finding{}
+	if err := l.Check(t.Context(), func(f driver.Finding) { found[f.Subject] = f }); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func wantFinding(t *testing.T, found map[string]driver.Finding, subject string, level driver.Level, text string) {
+	t.Helper()
+	f := found[subject]
+	if f.Detail == "" || f.Level != level || !strings.Contains(f.Detail, text) || level > driver.LevelUnchecked && f.Remedy == "" {
+		t.Errorf("%s: %v %q, remedy %q; want %v %q", subject, f.Level, f.Detail, f.Remedy, level, text)
+	}
+}
+
+// The grade follows from the set-up.
+func TestCheckGrades(t *testing.T) {
+	t.Parallel()
+	t.Run("safe", func(t *testing.T) {
+		t.Parallel()
+		found := examine(t, redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always").URL())
+		wantFinding(t, found, subjectServer, driver.LevelOK, "it is ")
+		wantFinding(t, found, subjectEviction, driver.LevelOK, "noeviction")
+		wantFinding(t, found, subjectPersistence, driver.LevelOK, "always")
+		wantFinding(t, found, subjectReplicas, driver.LevelOK, "none")
+		wantFinding(t, found, subjectWaking, driver.LevelOK, "received")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, protectsData)
+		if len(found[subjectRole].Detail) > 0 {
+			t.Error(found[subjectRole])
+		}
+	})
+	t.Run("as it is installed", func(t *testing.T) {
+		t.Parallel()
+		found := examine(t, redistest.Start(t, "--save", "3600 1", "--maxmemory-policy", "allkeys-lru").URL())
+		wantFinding(t, found, subjectPersistence, driver.LevelDoubtful, "snapshot")
+		wantFinding(t, found, subjectEviction, driver.LevelDoubtful, "allkeys-lru")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, savesWork)
+	})
+	t.Run("a cache", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lfu", "--appendonly", "yes", "--appendfsync", "everysec")
+		found := examine(t, s.URL())
+		wantFinding(t, found, subjectEviction, driver.LevelWrong, "any key")
+		wantFinding(t, found, subjectPersistence, driver.LevelDoubtful, "everysec")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, "removes locks")
+	})
+	t.Run("replicas", func(t *testing.T) {
+		t.Parallel()
+		always := []string{"--appendonly", "yes", "--appendfsync", "always"}
+		s := redistest.Start(t, append(always, "--min-replicas-to-write", "1")...)
+		replica := redistest.StartReplica(t, s, always...)
+		awaitReplicas(t, s, "1")
+		found := examine(t, s.URL())
+		wantFinding(t, found, subjectReplicas, driver.LevelOK, "waits for 1")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, protectsData)
+		wantFinding(t, examine(t, with(s.URL(), "replicas=0")), subjectReplicas, driver.LevelDoubtful, "do not wait")
+		wantFinding(t, examine(t, with(s.URL(), "replicas=3")), subjectReplicas, driver.LevelWrong, "1 of 3")
+		if err := client(t, s.Addr()).ConfigSet(t.Context(), "min-replicas-to-write", "0").Err(); err != nil {
+			t.Fatal(err)
+		}
+		found = examine(t, s.URL())
+		wantFinding(t, found, subjectReplicas, driver.LevelDoubtful, "goes on writing")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, savesWork)
+		found = examine(t, replica.URL())
+		wantFinding(t, found, subjectRole, driver.LevelWrong, "replica")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, savesWork)
+	})
+	t.Run("without rights", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.Start(t)
+		found := examine(t, makeUser(t, s, "~holdfast:*", "+get", "+time", "+hello"))
+		wantFinding(t, found, subjectServer, driver.LevelUnchecked, "cannot be read")
+		wantFinding(t, found, subjectWaking, driver.LevelDoubtful, "poll")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, "not known")
+		found = examine(t, makeUser(t, s, leastRights...))
+		wantFinding(t, found, subjectServer, driver.LevelOK, "it is ")
+		wantFinding(t, found, subjectWaking, driver.LevelOK, "received")
+	})
+}
+
+// An old server is called wrong.
+func TestCheckOfAnOldServer(t *testing.T) {
+	found := map[string]driver.Finding{}
+	e := &examination{Report: func(f driver.Finding) { found[f.Subject] = f }, info: "redis_version:6.2.14\r\nrole:master\r\n"}
+	e.server(t.Context())
+	wantFinding(t, found, subjectServer, driver.LevelWrong, "6.2.14")
+}

@@ -1,0 +1,50 @@
+package redis
+
+import (
+	"context"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
+)
+
+func init() {
+	driver.Register(driver.Description{
+		Name:    "Redis",
+		Schemes: []string{plainScheme, tlsScheme},
+		Examples: []driver.Example{
+			{URL: "rediss://HOST/0", Help: "Redis or Valkey, with TLS; redis: without"},
+		},
+		Open: func(ctx context.Context, rawURL string) (driver.Locker, error) {
+			return driverutil.Opened(Open(ctx, rawURL))
+		},
+		OpenForReading: openForReading,
+		OpenForCheck:   openForReading,
+		OpenCounted: func(ctx context.Context, rawURL string, sent func()) (driver.Locker, error) {
+			return driverutil.Opened(Open(ctx, rawURL, func(c *config) { c.sent = sent }))
+		},
+		Requests: "requests",
+		Params:   params,
+		Secrets:  []string{paramSentinelPassword},
+		Credentials: []driver.Credentials{{
+			Variables: []string{envPassword}, Reads: readsPassword, When: "with no password in the URL",
+		}},
+		Place: func(rest string) string {
+			return driverutil.Place(rest, driverutil.Part{Word: "of", Param: paramMaster}, driverutil.Part{Word: "under", Param: paramPrefix})
+		},
+		TestURL: "$HOLDFAST_TEST_REDIS_URL",
+	})
+}
+
+func openForReading(ctx context.Context, rawURL string) (driver.Locker, error) {
+	return driverutil.Opened(Open(ctx, rawURL, func(c *config) { c.onlyReads = true }))
+}
+
+// readsPassword reports whether a password is not in the URL.
+func readsPassword(rawURL string) bool {
+	base, _, _ := strings.Cut(rawURL, "?")
+	_, base, _ = strings.Cut(base, "//")
+	user, _, named := strings.Cut(base, "@")
+	_, password, _ := strings.Cut(user, ":")
+	return !named || password == ""
+}

@@ -1,0 +1,89 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+)
+
+// learnEvery is how often the number of replicas is asked for, by a request that goes with a write.
+const learnEvery = 10 * time.Second
+
+// majority is how many of so many replicas make a majority, together with their primary.
+func majority(replicas int) int { return (replicas + 1) / 2 }
+
+// expected is how many replicas there are.
+func (s *store) expected() int {
+	if s.config.replicas >= 0 {
+		return s.config.replicas
+	}
+	return int(s.replicas.Load())
+}
+
+// addWait adds to the requests of a write what waits for the replicas, on the same connection. confirmed is called when they were sent, and
+// says whether the write is safe, if it was done.
+//
+// A replica that is away may be the next primary. So what counts is how many there have been, not how many are connected.
+func (s *store) addWait(ctx context.Context, pipe goredis.Pipeliner) (confirmed func() error) {
+	var info *goredis.StringCmd
+	if now := time.Now().UnixNano(); s.config.replicas < 0 && now-s.learnedAt.Load() > int64(learnEvery) {
+		s.learnedAt.Store(now)
+		info = pipe.Info(ctx, "replication")
+	}
+	var wait *goredis.Cmd
+	needed := majority(s.expected())
+	if needed > 0 {
+		wait = pipe.Do(ctx, "WAIT", needed, (s.config.timeout / 2).Milliseconds())
+	}
+	return func() error {
+		if info != nil {
+			if s.sawReplicas(info.Val()); info.Err() != nil && !errors.Is(classify(info.Err()), driver.ErrDenied) {
+				s.learnedAt.Store(0) // without the right to ask, none is known
+			}
+		}
+		if now := majority(s.expected()); now > needed {
+			return fmt.Errorf("%w: the server has replicas that were not known before", cas.ErrNotSafe)
+		}
+		if wait == nil {
+			return nil
+		}
+		n, err := wait.Int()
+		if err != nil {
+			return fmt.Errorf("waiting for the replicas: %w", err)
+		}
+		if n < needed {
+			return fmt.Errorf("%w: %d of %d replicas have confirmed it within %v, and %d must; if there are fewer replicas now, "+
+				"set the URL parameter replicas, or start the program again", cas.ErrNotSafe, n, s.expected(), s.config.timeout/2, needed)
+		}
+		return nil
+	}
+}
+
+// sawReplicas notes how many replicas the server has.
+func (s *store) sawReplicas(info string) {
+	n, err := strconv.ParseInt(fieldOf(info, "connected_slaves"), 10, 32)
+	for err == nil {
+		most := s.replicas.Load()
+		if n <= most || s.replicas.CompareAndSwap(most, n) {
+			return
+		}
+	}
+}
+
+// fieldOf returns a field of the answer to INFO, or "".
+func fieldOf(info, name string) string {
+	for line := range strings.SplitSeq(info, "\n") {
+		if key, value, found := strings.Cut(strings.TrimSpace(line), ":"); found && key == name {
+			return value
+		}
+	}
+	return ""
+}
