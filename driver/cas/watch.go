@@ -22,6 +22,8 @@ const (
 	longestRetry = 5 * time.Second
 	// readPause is the time between two reads of a value that has changed.
 	readPause = 10 * time.Millisecond
+	// joinPause is how often a waiter without a position is woken to ask for one.
+	joinPause = time.Second
 )
 
 // waiting is a name for which somebody waits. The Locker's mu guards it.
@@ -36,14 +38,15 @@ type waiting struct {
 type watch struct {
 	waiter  driver.WaiterID // empty without a position
 	wake    func(driver.Wakeup)
-	queued  bool // whether the waiter had a position when the record was read last; Locker.mu guards it
+	queued  bool          // whether the waiter had a position when the record was read last; Locker.mu guards it
+	sentAt  time.Duration // when it was woken to ask for a position; Locker.mu guards it
 	stopped atomic.Bool
 	reports waitqueue.Order[driver.Wakeup]
 }
 
 // Wake implements [driver.Waker].
 func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	one := &watch{waiter: waiter, wake: wake}
+	one := &watch{waiter: waiter, wake: wake, sentAt: l.elapsed() - joinPause}
 	if l.config.Watch == nil {
 		return func() {}
 	}
@@ -135,20 +138,25 @@ func (l *Locker) noteAnswer(req driver.Request, err error) {
 	}
 }
 
-// notePositions notes which watches' waiters have a position, and returns those that had one before and have none. joins says that
+// notePositions notes which watches' waiters have a position, and returns those that had one before and have none, and others without
+// one that are due to ask for it: many that begin to wait at the same time refuse each other's writes, and get none. joins says that
 // there are readers, and that none of those before is left: others who have waited for a writer may join them.
-func (l *Locker) notePositions(w *waiting, rec *record) (lost map[*watch]bool, joins bool) {
+func (l *Locker) notePositions(w *waiting, rec *record) (lost, outside map[*watch]bool, joins bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	joins = len(rec.Readers) > 0 && !slices.ContainsFunc(w.readers, func(r lockstate.Reader) bool { return rec.Has(r.Holder) })
 	w.readers = rec.Readers
-	lost = map[*watch]bool{}
+	lost, outside = map[*watch]bool{}, map[*watch]bool{}
+	now := l.elapsed()
 	for one := range w.watches {
 		has := one.waiter != "" && rec.Position(string(one.waiter)) > 0
 		lost[one] = one.queued && !has
+		if !has && !one.queued && one.waiter != "" && len(rec.Queue) < driver.MaxWaiters && now-one.sentAt >= joinPause {
+			one.sentAt, outside[one] = now, true
+		}
 		one.queued = has
 	}
-	return lost, joins
+	return lost, outside, joins
 }
 
 // wakeAll wakes the watches of a name. wake functions are called without mu, since they may stop their watch.
@@ -271,13 +279,16 @@ func (l *Locker) changed(ctx context.Context, name string, w *waiting, v Value) 
 	if rec.Holder == "" || len(rec.Readers) > 0 {
 		woken = rec.Woken(lockstate.Moment{Elapsed: rec.Used})
 	}
-	lost, joins := l.notePositions(w, rec)
+	lost, outside, joins := l.notePositions(w, rec)
 	free := !rec.Held(lockstate.Moment{Elapsed: rec.Used}) // readers whose leases have expired may still be there
 	for _, one := range l.watchesOf(w) {
 		// A waiter that was passed over is woken, so that it gets a new position: a later change may have hidden the
 		// one that was meant to wake it.
 		if lost[one] {
 			one.report(driver.Wakeup{Kind: driver.WakingBegan})
+		}
+		if outside[one] {
+			one.report(driver.Wakeup{After: rand.N(joinPause)})
 		}
 		isWoken := one.waiter == "" && (free || joins) ||
 			slices.ContainsFunc(woken, func(w lockstate.Waiter) bool { return w.ID == string(one.waiter) })

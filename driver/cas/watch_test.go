@@ -213,3 +213,58 @@ func TestNothingIsKeptOfWaitersThatHaveLeft(t *testing.T) {
 		t.Errorf("50,000 waiters have left %d KiB", grown>>10)
 	}
 }
+
+// A waiter whose position could not be written, because many others wrote theirs, is woken to ask again, once a second at most, until it
+// has one: no release would wake it.
+func TestWaiterWithoutAPositionAsksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store := t.Context(), newStore()
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch}
+		l, other := open(t, store, config), open(t, store, config)
+		holder, err := other.TryAcquire(ctx, request("n", "holder", time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := request("n", "w", time.Minute)
+		waits.Waiter, waits.QueueFor = "waiter", time.Hour
+		ask := func(want int) {
+			t.Helper()
+			var held *driver.HeldError
+			if _, err := l.TryAcquire(ctx, waits); !errors.As(err, &held) || held.Record.Position != want {
+				t.Fatalf("%v, want a refusal with position %d", err, want)
+			}
+		}
+		store.put = func(context.Context, string, []byte, string) (cas.Written, error) {
+			return cas.Written{}, cas.ErrConflict
+		}
+		ask(0)
+		store.put = nil
+		asks := 0
+		defer l.Wake("n", "waiter", func(up driver.Wakeup) {
+			if up.Kind != driver.MayBeFree {
+				return
+			}
+			if asks++; up.After >= 2*time.Second {
+				t.Errorf("asks after %v", up.After)
+			}
+		})()
+		renew := func(times int) {
+			t.Helper()
+			for range times {
+				time.Sleep(100 * time.Millisecond)
+				if holder, err = other.Renew(ctx, holder); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+		}
+		if renew(25); asks < 2 || asks > 3 {
+			t.Errorf("woken %d times within 2.5 s of changes, want once a second", asks)
+		}
+		ask(1)
+		asks = 0
+		if renew(25); asks != 0 {
+			t.Errorf("a waiter with a position is woken %d times to ask for one", asks)
+		}
+	})
+}
