@@ -27,7 +27,7 @@ local time = redis.call('TIME')
 local old = redis.call('GET', KEYS[1])
 if (old and redis.sha1hex(old) or '') ~= ARGV[1] then return {time[1], time[2], old} end
 redis.call('SET', KEYS[1], ARGV[2])
-redis.pcall('PUBLISH', ARGV[3], #ARGV[2] <= 4096 and ARGV[2] or '')
+redis.pcall('PUBLISH', ARGV[3], #ARGV[2] <= 65536 and ARGV[2] or '')
 return {time[1], time[2]}`)
 
 // versionOf is what scripts call sha1hex. A version beside the data would hide an edit by hand.
