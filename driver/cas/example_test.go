@@ -1,11 +1,9 @@
 package cas_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,13 +12,14 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
 )
 
 // etagStore is a store that speaks HTTP and has ETags, as object stores do. It is all that a driver needs to
 // implement.
 type etagStore struct {
 	url    string // with a slash at its end
-	client *http.Client
+	client *httpstore.Client
 }
 
 // openETag makes the Locker. A driver registers it in an init function, in its driver.Description.
@@ -37,29 +36,25 @@ func openETag(ctx context.Context, rawURL string) (driver.Locker, error) {
 		return nil, err
 	}
 	u.Scheme, u.RawQuery = "http", ""
-	return cas.Open(ctx, &etagStore{u.String(), http.DefaultClient}, cas.Config{
+	return cas.Open(ctx, &etagStore{u.String(), httpstore.New(http.DefaultClient, 4<<20)}, cas.Config{
 		Info: driver.Info{Backend: "etag", Expiry: driver.ByServer, Failover: driver.GrantsSurvive, History: history,
 			Limits: driver.Limits{MinTTL: 10 * time.Second}},
-		ClockStep: time.Second, // the header Date has whole seconds
+		ClockStep: httpstore.DateStep,
 	})
 }
 
 // Get implements cas.Store.
 func (s *etagStore) Get(ctx context.Context, key string) (cas.Value, error) {
-	status, header, body, err := s.send(ctx, http.MethodGet, url.PathEscape(key), nil, "", "")
-	if err != nil {
-		return cas.Value{}, err
-	}
-	now, err := http.ParseTime(header.Get("Date"))
+	answer, err := s.send(ctx, http.MethodGet, url.PathEscape(key), nil, "", "")
 	switch {
 	case err != nil:
 		return cas.Value{}, err
-	case status == http.StatusNotFound:
-		return cas.Value{Now: now}, nil
-	case status != http.StatusOK:
-		return cas.Value{}, failed(status)
+	case answer.Missing():
+		return cas.Value{Now: answer.Now()}, nil
+	case !answer.Done():
+		return cas.Value{}, answer.Failed("")
 	}
-	return cas.Value{Data: body, Version: header.Get("ETag"), Now: now}, nil
+	return cas.Value{Data: answer.Body, Version: answer.Header.Get("ETag"), Now: answer.Now()}, nil
 }
 
 // Put implements cas.Store.
@@ -68,32 +63,31 @@ func (s *etagStore) Put(ctx context.Context, key string, data []byte, version st
 	if version == "" {
 		condition, value = "If-None-Match", "*"
 	}
-	status, header, _, err := s.send(ctx, http.MethodPut, url.PathEscape(key), data, condition, value)
+	answer, err := s.send(ctx, http.MethodPut, url.PathEscape(key), data, condition, value)
 	switch {
 	case err != nil:
 		return cas.Written{}, err
-	case status == http.StatusPreconditionFailed, status == http.StatusConflict, status == http.StatusNotFound: // If-Match without a value
+	case answer.Refused():
 		return cas.Written{}, cas.ErrConflict
-	case status/100 != 2:
-		return cas.Written{}, failed(status)
+	case !answer.Done():
+		return cas.Written{}, answer.Failed("")
 	}
-	now, err := http.ParseTime(header.Get("Date"))
-	return cas.Written{Version: header.Get("ETag"), Now: now}, err
+	return cas.Written{Version: answer.Header.Get("ETag"), Now: answer.Now()}, nil
 }
 
 // List implements cas.Store. Other stores have other parameters, and XML.
 func (s *etagStore) List(ctx context.Context, prefix, page string) ([]cas.Item, string, error) {
 	query := url.Values{"prefix": {prefix}, "continuation-token": {page}}
-	status, _, body, err := s.send(ctx, http.MethodGet, "?"+query.Encode(), nil, "", "")
-	if err == nil && status != http.StatusOK {
-		err = failed(status)
+	answer, err := s.send(ctx, http.MethodGet, "?"+query.Encode(), nil, "", "")
+	if err == nil && !answer.Done() {
+		err = answer.Failed("")
 	}
 	var list struct {
 		Keys []string
 		Next string
 	}
 	if err == nil {
-		err = json.Unmarshal(body, &list)
+		err = json.Unmarshal(answer.Body, &list)
 	}
 	items := make([]cas.Item, len(list.Keys))
 	for i, key := range list.Keys {
@@ -102,31 +96,13 @@ func (s *etagStore) List(ctx context.Context, prefix, page string) ([]cas.Item, 
 	return items, list.Next, err
 }
 
-// send makes one request. The errors of http.Client hide a password in the URL.
-func (s *etagStore) send(ctx context.Context, method, path string, body []byte, condition, value string) (int, http.Header, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, nil, err
-	}
+// send makes one request.
+func (s *etagStore) send(ctx context.Context, method, path string, body []byte, condition, value string) (httpstore.Answer, error) {
+	r := httpstore.Request{Method: method, URL: s.url + path, Header: http.Header{}, Body: body}
 	if condition != "" {
-		req.Header.Set(condition, value)
+		r.Header.Set(condition, value)
 	}
-	answer, err := s.client.Do(req)
-	if err != nil {
-		return 0, nil, nil, err
-	}
-	defer func() { _ = answer.Body.Close() }() // everything was read
-	body, err = io.ReadAll(io.LimitReader(answer.Body, 4<<20))
-	return answer.StatusCode, answer.Header, body, err
-}
-
-// failed is the error for an answer. A refusal for lack of rights changed nothing, and stays.
-func failed(status int) error {
-	err := fmt.Errorf("the store answered %d %s", status, http.StatusText(status))
-	if status == http.StatusForbidden || status == http.StatusUnauthorized {
-		return driver.Denied(err)
-	}
-	return err
+	return s.client.Send(ctx, r)
 }
 
 // A driver for a store with ETags.
