@@ -47,7 +47,7 @@ MODULES := . $(DRIVER_MODULES) examples/postgres-guard otelholdfast cmd/holdfast
 # The modules that make test tests beside the root module.
 TESTED_MODULES := $(DRIVER_MODULES) examples/postgres-guard otelholdfast test/sim cmd/holdfast
 # The modules that have fuzz tests.
-FUZZED_MODULES := . cmd/holdfast
+FUZZED_MODULES := . cmd/holdfast drivers/kubernetes
 # Caddy has even more. It is compiled for one system only, with one set of flags.
 CADDY := examples/caddy
 

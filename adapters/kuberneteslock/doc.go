@@ -2,7 +2,8 @@
 // Holdfast backend, for example MongoDB or Azure Blob Storage, instead of a Lease object of the
 // cluster. So replicas in several clusters, or outside of any, elect one leader. [Lock] is
 // client-go's resourcelock.Interface, and controller-runtime's
-// Options.LeaderElectionResourceLockInterface.
+// Options.LeaderElectionResourceLockInterface. Package drivers/kubernetes is the opposite: it keeps Holdfast's locks in
+// Lease objects of a cluster.
 //
 //	locker, err := driver.Open(ctx, "mongodb://db1,db2,db3/app?replicaSet=rs0")
 //	lock, err := kuberneteslock.New(locker, "my-operator", hostname+"_"+uuid.NewString())

@@ -59,6 +59,9 @@ func TestManifests(t *testing.T) {
 		t.Fatalf("%v (%v)", files, err)
 	}
 	for _, path := range files {
+		if filepath.Base(path) == "locks-role.yaml" {
+			continue // no pod; a test of drivers/kubernetes reads it
+		}
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			content, err := os.ReadFile(path)
 			if err != nil {

@@ -1,0 +1,62 @@
+package kubernetes
+
+import (
+	"sync"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
+)
+
+// clocks notices that the clocks of several API servers disagree, or that one was set. Each answer bounds the difference between the
+// server's clock and the elapsed clock of this process: its Date lies between the request and the answer. Answers of one clock
+// have bounds that overlap.
+type clocks struct {
+	elapsed func() time.Duration // the elapsed clock
+
+	mu        sync.Mutex
+	known     bool
+	low, high time.Duration // of the server's time, less the elapsed time
+	at, until time.Duration // the latest answer; until when the clocks count as disagreeing
+}
+
+const (
+	// tolerance is how much the bounds may miss each other.
+	tolerance = time.Second
+	// distrust is for how long clocks count as disagreeing after the last sign of it.
+	distrust = 10 * time.Minute
+)
+
+// elapsedClock returns an elapsed clock that begins now.
+func elapsedClock() func() time.Duration {
+	began := time.Now()
+	return func() time.Duration { return time.Since(began) }
+}
+
+// note takes in the time of an answer to a request that was sent at an elapsed time.
+func (c *clocks) note(now time.Time, sent time.Duration) {
+	if now.IsZero() {
+		return
+	}
+	received, date := c.elapsed(), time.Duration(now.UnixNano())
+	low, high := date-received, date+httpstore.DateStep-sent
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known {
+		drift := max(0, received-c.at) / cas.MarginPart // the rates of the clocks may differ
+		c.low, c.high = c.low-drift, c.high+drift
+		if low > c.high+tolerance || high < c.low-tolerance {
+			c.until = received + distrust
+		} else if max(low, c.low) <= min(high, c.high) {
+			low, high = max(low, c.low), min(high, c.high)
+		}
+	}
+	c.known, c.low, c.high, c.at = true, low, high, received
+}
+
+// disagree reports whether the clocks have disagreed lately.
+func (c *clocks) disagree() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.until > 0 && c.elapsed() < c.until
+}

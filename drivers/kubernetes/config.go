@@ -1,0 +1,218 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
+)
+
+// URL parameters of this driver.
+const (
+	paramContext    = "context"
+	paramKubeconfig = "kubeconfig"
+	paramPrefix     = "prefix"
+)
+
+var params = []string{paramContext, driver.ParamHistory, paramKubeconfig, paramPrefix}
+
+const form = "kubernetes://NAMESPACE, or kubernetes: for the namespace of the pod or of the kubeconfig's context"
+
+// place is what a URL says: where the locks are.
+type place struct{ namespace, context, kubeconfig string }
+
+// parseURL returns what a URL says.
+func parseURL(rawURL string) (p place, own []Option, err error) {
+	if err := driver.ValidateURLEnds(rawURL); err != nil {
+		return p, nil, err
+	}
+	u, query, err := driverutil.ParseURL(rawURL, form, params...)
+	if err != nil {
+		return p, nil, err
+	}
+	if u.User != nil || u.Opaque != "" || strings.Trim(u.Path, "/") != "" || u.Port() != "" {
+		return p, nil, driver.Invalid("URL", "with more than a namespace", form+": the API server and the credential come from the kubeconfig")
+	}
+	if p.namespace = u.Host; p.namespace != "" {
+		if err := checkNamespace("URL namespace", p.namespace); err != nil {
+			return p, nil, err
+		}
+	}
+	for name, values := range query {
+		field, value := "URL parameter "+name, values[0]
+		if len(values) > 1 || value == "" {
+			return p, nil, driver.Invalid(field, "without one value", "given once, and not empty")
+		}
+		switch name {
+		case paramContext:
+			p.context, err = value, driver.ValidatePlace(field, value, "")
+		case paramKubeconfig:
+			p.kubeconfig, err = value, checkFile(field, value)
+		case paramPrefix:
+			own, err = append(own, WithPrefix(value)), checkPrefix(field, value)
+		default:
+			var n int
+			n, err = driver.HistoryParam(query)
+			own = append(own, WithHistory(n))
+		}
+		if err != nil {
+			return p, nil, err
+		}
+	}
+	return p, own, nil
+}
+
+func checkNamespace(field, name string) error {
+	if !isLabel(name, 63) {
+		return driver.Invalid(field, driver.QuoteName(name), "1 to 63 small letters, digits and dashes, and no dash at an end")
+	}
+	return nil
+}
+
+func checkPrefix(field, prefix string) error {
+	if len(prefix) > 100 || prefix != "" && !isSubdomain(prefix+"a") {
+		return driver.Invalid(field, driver.QuoteName(prefix), "the beginning of names of Leases: at most 100 small letters, digits, "+
+			"dashes and dots, such as team-a-")
+	}
+	return nil
+}
+
+// checkFile refuses what no shell has expanded.
+func checkFile(field, file string) error {
+	if strings.HasPrefix(file, "~") || strings.Contains(file, "$") {
+		return driver.Invalid(field, "with a ~ or a $", "the path itself: no shell expands it there")
+	}
+	return driver.ValidateFolder(field, strings.ReplaceAll(file, `\`, "/"))
+}
+
+// load finds the API server, the credential and the namespace as kubectl does: in a file that is named, in those of the variable
+// KUBECONFIG, in ~/.kube/config, and in a pod with its service account.
+func (p place) load() (config *rest.Config, namespace string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.WarnIfAllMissing = false // the error below says it
+	if p.kubeconfig != "" {
+		rules.ExplicitPath = p.kubeconfig
+		if _, err := os.Stat(p.kubeconfig); err != nil {
+			return nil, "", fmt.Errorf("the kubeconfig cannot be read: %w", err)
+		}
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: p.context})
+	config, err = loader.ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, "", errors.New("there is no kubeconfig, and this is no pod with a service account: name one in the URL parameter " +
+			paramKubeconfig + ", or in the variable KUBECONFIG")
+	case err != nil && p.context != "" && strings.Contains(err.Error(), "context"):
+		return nil, "", fmt.Errorf("the kubeconfig has no usable context %s (kubectl config get-contexts lists them)", driver.Quote(p.context))
+	case err != nil:
+		// The text of a parser may show a part of the file.
+		return nil, "", errors.New("the kubeconfig cannot be used: kubectl cluster-info, with the same file and context, says why")
+	}
+	if namespace = p.namespace; namespace == "" {
+		if namespace, _, err = loader.Namespace(); err != nil {
+			return nil, "", errors.New("the kubeconfig has no usable namespace: name it in the URL, as in kubernetes://NAMESPACE")
+		}
+		err = checkNamespace("namespace of the kubeconfig", namespace)
+	}
+	return config, namespace, err
+}
+
+const (
+	// maxAnswer bounds an answer. An object has 1.5 MiB at most, and a page of a list seldom has more than 5.
+	maxAnswer = 64 << 20
+	agent     = "holdfast"
+)
+
+// connect makes the clients for an API server: requests for a Locker's calls, and watches for what goes on for minutes. done closes
+// their connections.
+func connect(config *rest.Config) (base string, requests, watches *httpstore.Client, done func(context.Context) error, err error) {
+	own := rest.CopyConfig(config)
+	own.Timeout = 0 // that of each call's context applies
+	if own.UserAgent == "" {
+		own.UserAgent = agent
+	}
+	if own.ExecProvider != nil { // nobody may be there to answer
+		own.ExecProvider = own.ExecProvider.DeepCopy()
+		own.ExecProvider.StdinUnavailable, own.ExecProvider.StdinUnavailableMessage = true, "a lock is renewed without a person"
+	}
+	server, _, err := rest.DefaultServerUrlFor(own)
+	if err != nil || server.User != nil {
+		return "", nil, nil, nil, driver.Invalid("API server", "of the configuration", "a URL without a user, such as https://10.0.0.1:6443")
+	}
+	watched, err := rest.HTTPClientFor(own)
+	if err != nil {
+		return "", nil, nil, nil, unusable(err)
+	}
+	if own.Transport == nil { // else the program's decides
+		own.NextProtos = []string{"http/1.1"}
+	}
+	asked, err := rest.HTTPClientFor(own)
+	if err != nil {
+		return "", nil, nil, nil, unusable(err)
+	}
+	done = func(context.Context) error {
+		for _, c := range []*http.Client{asked, watched} {
+			if c.Transport != nil {
+				utilnet.CloseIdleConnectionsFor(c.Transport)
+			}
+		}
+		return nil
+	}
+	requests, watches = httpstore.New(bounded(asked, own), maxAnswer), httpstore.New(bounded(watched, own), maxAnswer)
+	return strings.TrimSuffix(server.String(), "/"), requests, watches, done, nil
+}
+
+// unusable is the error for a configuration of which no client can be made. That of client-go may show a part of a certificate.
+func unusable(err error) error {
+	if os.IsNotExist(err) || os.IsPermission(err) {
+		return fmt.Errorf("a file of the kubeconfig cannot be read: %w", err)
+	}
+	return driver.Invalid("configuration of the API server", "(not shown)",
+		"complete: are certificates, keys and the credential plug-in valid?")
+}
+
+// bounded makes the requests of a client end with their contexts, although a plug-in that gets a credential may hang.
+func bounded(client *http.Client, config *rest.Config) *http.Client {
+	if config.ExecProvider == nil && config.AuthProvider == nil {
+		return client
+	}
+	c := *client
+	c.Transport = boundedTransport{client.Transport}
+	return &c
+}
+
+type boundedTransport struct{ http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper]. A plug-in is a process that nobody else can end, and client-go waits for it without a
+// limit. So the goroutine outlives the request until then; what it gets is closed.
+func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	type result struct {
+		resp *http.Response
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		resp, err := t.RoundTripper.RoundTrip(req)
+		if req.Context().Err() != nil && err == nil {
+			_ = resp.Body.Close()
+			resp, err = nil, req.Context().Err()
+		}
+		got <- result{resp, err}
+	}()
+	select {
+	case r := <-got:
+		return r.resp, r.err
+	case <-req.Context().Done():
+		return nil, fmt.Errorf("%w (is the credential plug-in of the kubeconfig waiting?)", req.Context().Err())
+	}
+}

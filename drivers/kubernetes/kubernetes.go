@@ -1,0 +1,119 @@
+package kubernetes
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
+)
+
+const backend = "kubernetes"
+
+type settings struct {
+	prefix  string
+	history int
+	// rounds is how often Open races conditional writes. A negative number is for a Locker that only reads.
+	rounds int
+	// elapsed is the clock to which that of the API server is compared.
+	elapsed func() time.Duration
+	// wrap, if not nil, makes the store of a test fail.
+	wrap func(cas.Store) cas.Store
+}
+
+// Option sets up a Locker.
+type Option func(*settings)
+
+// WithPrefix sets what the names of the Leases begin with. The default is nothing: a lock and an elector of one name exclude each
+// other. Locks with different prefixes have nothing to do with each other.
+func WithPrefix(prefix string) Option { return func(c *settings) { c.prefix = prefix } }
+
+// WithHistory sets how many past holders are kept with a lock: 0 to [driver.MaxHistory]. The default is [driver.DefaultHistory].
+func WithHistory(n int) Option { return func(c *settings) { c.history = n } }
+
+func onlyReads(c *settings) { c.rounds = -1 }
+
+// Locker is a [driver.Locker] that keeps locks in Leases. [cas.Locker] describes its methods.
+type Locker struct {
+	*cas.Locker
+	store *store
+}
+
+// Open makes a Locker on the namespace of a URL such as kubernetes://NAMESPACE. Without a namespace it is that of the pod or of
+// the kubeconfig's context. The parameters are kubeconfig and context, for another file and context than those that kubectl uses,
+// prefix ([WithPrefix]) and history ([WithHistory]).
+func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
+	p, own, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	config, namespace, err := p.load()
+	if err != nil {
+		return nil, connectError(err)
+	}
+	return New(ctx, config, namespace, append(opts[:len(opts):len(opts)], own...)...)
+}
+
+func connectError(err error) error { return &driver.OpError{Op: "connect", Backend: backend, Err: err} }
+
+// New makes a Locker with a program's own configuration, on a namespace. It changes nothing in the configuration, and does not use
+// its rate limit and its Timeout: each call has a time limit of 5 s. It tries a few conditional writes; see [cas.Open].
+func New(ctx context.Context, config *rest.Config, namespace string, opts ...Option) (*Locker, error) {
+	c := settings{history: driver.DefaultHistory, elapsed: elapsedClock()}
+	if err := driverutil.ApplyOptions(&c, opts); err != nil {
+		return nil, err
+	}
+	if config == nil {
+		return nil, driver.Invalid("config", "nil", "a *rest.Config")
+	}
+	if err := checkNamespace("namespace", namespace); err != nil {
+		return nil, err
+	}
+	if err := checkPrefix("prefix", c.prefix); err != nil {
+		return nil, err
+	}
+	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
+		return nil, err
+	}
+	server, requests, watches, done, err := connect(config)
+	if err != nil {
+		return nil, connectError(err)
+	}
+	s := &store{requests: requests, watches: watches, server: server, namespace: namespace, prefix: c.prefix,
+		clocks: clocks{elapsed: c.elapsed}, slots: make(chan struct{}, maxRequests)}
+	var used cas.Store = s
+	if c.wrap != nil {
+		used = c.wrap(s)
+	}
+	inner, err := cas.Open(ctx, used, s.config(c, done))
+	if err != nil {
+		_ = done(ctx)
+		return nil, err
+	}
+	return &Locker{inner, s}, nil
+}
+
+// config describes the store. A grant is acknowledged when a majority of etcd has it.
+func (s *store) config(c settings, done func(context.Context) error) cas.Config {
+	return cas.Config{
+		Info: driver.Info{Backend: backend, Expiry: driver.ByServer, Failover: driver.GrantsSurvive, History: c.history,
+			Limits: driver.Limits{MinTTL: 5 * time.Second, TTLNote: "the API server's clock has steps of a second"}},
+		ClockStep: httpstore.DateStep,
+		Watch:     s.watch,
+		// A position in the Lease would cost a write of each waiter, and the holder's next renewal a read.
+		Unordered:   true,
+		Close:       done,
+		ProbeRounds: c.rounds,
+	}
+}
+
+// Capabilities are those of the [cas.Locker], with a Checker of its own.
+func (l *Locker) Capabilities() driver.Capabilities {
+	c := l.Locker.Capabilities()
+	c.Checker = l
+	return c
+}
