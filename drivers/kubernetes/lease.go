@@ -61,7 +61,7 @@ func at(t time.Time) *timestamp {
 }
 
 func (t *timestamp) equal(other *timestamp) bool {
-	return (t == nil) == (other == nil) && (t == nil || t.Time.Equal(other.Time))
+	return (t == nil) == (other == nil) && (t == nil || t.Equal(other.Time))
 }
 
 // specOf returns the fields that show a record.

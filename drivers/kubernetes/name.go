@@ -54,7 +54,7 @@ func escapeKey(key string) string {
 			code = stray
 		case c == '~':
 			code = cutMark
-		case isAlnum(c) && !(c == filler[0] && begins && !last && !isLiteral(key, i+1)),
+		case isAlnum(c) && (c != filler[0] || !begins || last || isLiteral(key, i+1)),
 			c == '-' && !begins && !last && isAlnum(key[i+1]),
 			c == '.' && !begins && !last && key[i+1] != '.':
 			begins = c == '.'
