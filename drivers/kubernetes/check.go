@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -58,7 +57,7 @@ func (s *store) checkServer(ctx context.Context, r driverutil.Report) (goOn bool
 				"the namespace %s does not exist", s.namespace)
 			return false
 		}
-		r.Wrong(subjectServer, remedy, "", "%v", plain(s.refused(answer)))
+		r.Wrong(subjectServer, remedy, "", "%v", driver.ErrorText(s.refused(answer)))
 		return false
 	}
 	r.OK(subjectServer, "it answers, and accepts the credential")
@@ -75,7 +74,7 @@ func (s *store) checkRights(ctx context.Context, r driverutil.Report) (goOn bool
 			return false
 		case err != nil:
 			r.Unchecked(subjectRights, "Compare the role with deploy/kubernetes/locks-role.yaml.",
-				"the API server does not say which the user has: %v", plain(err))
+				"the API server does not say which the user has: %v", driver.ErrorText(err))
 			return true
 		case !allowed:
 			missing = append(missing, verb)
@@ -125,5 +124,3 @@ func (s *store) checkClocks(r driverutil.Report) {
 	}
 	r.OK(subjectClocks, "the answers are by one clock")
 }
-
-func plain(err error) string { return strings.TrimPrefix(fmt.Sprint(err), "holdfast: ") }
