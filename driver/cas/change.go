@@ -156,7 +156,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 		if s.recalled && (!write || err != nil || s.service) {
 			continue // Promise 4: what is not there any more refuses nobody.
 		}
-		if notSafe && err == nil {
+		if notSafe && err == nil && s.version != "" {
 			write = true // what is written already is written again
 		}
 		notSafe = false

@@ -107,6 +107,33 @@ func TestWritesThatAreNotSafeAreRepeated(t *testing.T) {
 	}
 }
 
+// A break may be forgotten, and the key is deleted before it is written again. No record is made of nothing: it would count as damaged.
+func TestNothingIsWrittenAgainForAKeyThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, safe := replicated()
+		safe.Store(true)
+		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+		lease, err := l.TryAcquire(t.Context(), request("n", "first", time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		safe.Store(false)
+		timer := time.AfterFunc(time.Millisecond, func() {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			clear(store.values)
+			safe.Store(true)
+		})
+		defer timer.Stop()
+		if err := l.Break(t.Context(), "n", driver.BreakToken(lease.Token)); err != nil {
+			t.Log(err)
+		}
+		if _, err := l.TryAcquire(t.Context(), request("n", "second", time.Minute)); err != nil {
+			t.Errorf("after the key was deleted: %v", err)
+		}
+	})
+}
+
 // What ends by itself counts as done: nobody waits for replicas that are gone.
 func TestReleaseThatIsNotSafeIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -76,9 +76,14 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 	if err := json.Unmarshal(answer.Body, &l); err != nil || l.Metadata.ResourceVersion == "" {
 		return cas.Value{}, errNoLease
 	}
-	v := l.value(answer.Now())
+	return s.valueOf(&l, answer.Now()), nil
+}
+
+// valueOf is the value of a Lease, which is unsure also if answers have shown that the servers' clocks disagree.
+func (s *store) valueOf(l *lease, now time.Time) cas.Value {
+	v := l.value(now)
 	v.Unsure = v.Unsure || s.clocks.disagree()
-	return v, nil
+	return v
 }
 
 // errNoLease is the error for an answer of something that is no API server.
@@ -100,7 +105,7 @@ func (s *store) missing(ctx context.Context, name string) (cas.Value, error) {
 		return cas.Value{}, err
 	}
 	if len(page.Items) > 0 { // it was made meanwhile
-		return page.Items[0].value(answer.Now()), nil
+		return s.valueOf(&page.Items[0], answer.Now()), nil
 	}
 	return cas.Value{Now: answer.Now(), Order: order(page.Metadata.ResourceVersion)}, nil
 }
@@ -195,9 +200,7 @@ func (s *store) list(ctx context.Context, prefix, after string, query url.Values
 	var items []cas.Item
 	for _, l := range p.Items {
 		if key, ok := s.keyFor(&l); ok && strings.HasPrefix(key, prefix) {
-			v := l.value(answer.Now())
-			v.Unsure = v.Unsure || s.clocks.disagree()
-			items = append(items, cas.Item{Key: key, Value: v})
+			items = append(items, cas.Item{Key: key, Value: s.valueOf(&l, answer.Now())})
 		}
 	}
 	return items, p.Metadata.Continue, nil

@@ -36,7 +36,11 @@ func (l *Locker) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, e
 // keep the Locker's connections from those for other locks.
 func (l *Locker) doHolder(ctx context.Context, op string, lease driver.Lease, invalid error,
 	work func(context.Context, *pgx.Conn, *statements) error) error {
-	err := l.call(ctx, invalid, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, l.sql.quick) })
+	first := l.sql.quick
+	if l.slots.patient == nil { // nobody may be patient later
+		first = l.sql
+	}
+	err := l.call(ctx, invalid, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, first) })
 	if hasCode(err, codeLockTimeout) {
 		if free, ok := l.patientSlot(); ok {
 			err = l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, l.sql) })

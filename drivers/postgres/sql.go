@@ -177,12 +177,12 @@ func releaseRows(t string, keep int) string {
 }
 
 // lockedRows begins a statement for the rows of several leases. It locks them in the order of their names: two batches
-// with the same rows would deadlock otherwise. It leaves out those that others have locked, or waits for each for a moment: one that is
+// with the same rows would deadlock otherwise. It leaves out those that others have locked, or waits for each of them: one that is
 // locked for long must not keep the rest from being renewed. $1 names $2 holders $3 TTLs; a lease may occur twice.
 func lockedRows(t, leaveOut string) string {
 	return `WITH r AS MATERIALIZED (SELECT l.name, l.holder, u.ttl FROM ` + t + ` AS l
 	JOIN (SELECT name, holder, max(ttl) AS ttl FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(name, holder, ttl) GROUP BY 1, 2) AS u
-	ON l.name = u.name AND l.holder = u.holder WHERE ` + safely(quickWait) + ` ORDER BY l.name FOR NO KEY UPDATE OF l` + leaveOut + `) `
+	ON l.name = u.name AND l.holder = u.holder WHERE ` + safely(grantWait) + ` ORDER BY l.name FOR NO KEY UPDATE OF l` + leaveOut + `) `
 }
 
 // acquireSQL grants a lock that is free for the caller, because nobody waits or it is the first waiter, and returns its
