@@ -28,7 +28,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 	}
 	if r.quick && hasCode(err, codeLockTimeout) {
 		r.quick = false
-		if free, ok := l.patientSlot(); ok {
+		if free, ok := l.patientSlot(ctx); ok {
 			lease, err = l.attempt(ctx, r, free)
 		} else {
 			err = r.rowIsLocked("")

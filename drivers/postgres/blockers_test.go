@@ -184,6 +184,28 @@ func TestOpenTransactionInErrorsOfHolderAndWaiter(t *testing.T) {
 	all.Wait()
 }
 
+// Where commits are slow, a row is locked for longer than a request first waits. Requests that meet then are not refused unread.
+func TestRepeatsOfARowThatIsLockedForAMoment(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	l := open(t, at)
+	acquire(t, l, request("job", "a"))
+	blocker := client(t, at)
+	run(t, blocker, `BEGIN`)
+	run(t, blocker, `SELECT FROM holdfast_locks WHERE name = 'job' FOR UPDATE`)
+	var calls sync.WaitGroup
+	for range 16 {
+		calls.Go(func() {
+			if _, err := l.TryAcquire(bounded(t), request("job", "a")); err != nil {
+				t.Errorf("the holder's repeat: %v", err)
+			}
+		})
+	}
+	time.Sleep(200 * time.Millisecond) // as long as a slow commit
+	run(t, blocker, `ROLLBACK`)
+	calls.Wait()
+}
+
 // Requests for the locks of many guarded transactions wait for their rows. Those for other locks are granted meanwhile.
 func TestGuardedTransactionsDelayNoOtherLock(t *testing.T) {
 	t.Parallel()

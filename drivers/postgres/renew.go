@@ -42,7 +42,7 @@ func (l *Locker) doHolder(ctx context.Context, op string, lease driver.Lease, in
 	}
 	err := l.call(ctx, invalid, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, first) })
 	if hasCode(err, codeLockTimeout) {
-		if free, ok := l.patientSlot(); ok {
+		if free, ok := l.patientSlot(ctx); ok {
 			err = l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, l.sql) })
 			free()
 		}

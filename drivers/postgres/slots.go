@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
@@ -36,12 +37,23 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// patientSlot is grantSlot for a call that has found the row locked. It returns false if another is patient already.
-func (l *Locker) patientSlot() (free func(), ok bool) {
-	select {
-	case l.slots.patient <- struct{}{}: // never of a nil channel
-		return func() { <-l.slots.patient }, true
-	default:
+// patience is how long a call that has found its row locked waits for its turn to be patient. It has no connection then. Where commits are
+// slow, rows are locked for longer than a moment, and the turns of calls that meet are over soon.
+const patience = time.Second
+
+// patientSlot is grantSlot for a call that has found the row locked. It returns false if others have been patient for all of the time.
+func (l *Locker) patientSlot(ctx context.Context) (free func(), ok bool) {
+	if l.slots.patient == nil {
 		return func() {}, false
 	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case l.slots.patient <- struct{}{}:
+		return func() { <-l.slots.patient }, true
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-l.calls.Context().Done():
+	}
+	return func() {}, false
 }
