@@ -1,5 +1,5 @@
 // Package sightings remembers what was seen last of each name, and since when it has been the same. So a caller that reads a
-// record now and then detects a holder that renews no more, whatever a clock says.
+// record now and then detects a holder that no longer renews, whatever a clock says.
 package sightings
 
 import (

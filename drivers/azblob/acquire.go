@@ -100,7 +100,7 @@ func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (d
 	return driver.Lease{}, errChanging
 }
 
-// mayRead asks whether the credential may read, if it was refused that. Otherwise each attempt would take the lease in vain, and keep
+// mayRead asks whether the credential may read, if it was refused that. Otherwise each failed attempt would take the lease, and keep
 // it from those who may.
 func (l *Locker) mayRead(ctx context.Context, b lockBlob) error {
 	if !l.unreadable.Load() {
@@ -163,7 +163,7 @@ func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request)
 	for range maxRounds {
 		now, err := l.readProperties(ctx, b)
 		if errors.Is(denied(ctx, err), driver.ErrDenied) {
-			// The lease was taken in vain. Only the caller knows whether it held it before, so only the caller can release
+			// The lease was taken, and the attempt has failed. Only the caller knows whether it held it before, so only the caller can release
 			// it, and does. A request with the same ID would extend it instead.
 			l.unreadable.Store(true)
 			return driver.Lease{}, driver.WithIDReleased(errUnreadable(redact(err)))

@@ -83,7 +83,7 @@ func TestAWaiterThatMayNotReadKeepsNothing(t *testing.T) {
 	}
 }
 
-// A caller whose credential may write and not read is told so, and leaves no lease behind.
+// A caller whose credential may write and not read gets an error that says so, and leaves no lease behind.
 func TestWithoutTheRightToReadNoLeaseStays(t *testing.T) {
 	t.Parallel()
 	store := newTestContainer(t)

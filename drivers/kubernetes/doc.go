@@ -9,7 +9,7 @@
 //
 // The Lease of a lock has the lock's name, if that is one of Kubernetes; other characters are escaped. Its fields are those of
 // client-go's leader elector: holderIdentity, leaseDurationSeconds, acquireTime, renewTime and leaseTransitions. So kubectl shows
-// who holds a lock, and electors of client-go respect it. The whole record is in the annotation [Annotation]. Leases are never
+// the holder of a lock, and electors of client-go respect it. The whole record is in the annotation [Annotation]. Leases are never
 // deleted, so that tokens rise.
 //
 // If the fields differ from the record, another program has changed them: an elector that has been elected, renews or has released.

@@ -36,7 +36,7 @@ func try(t *testing.T, l *Locker, name, id string, ttl time.Duration) (driver.Le
 	return l.TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID(id), Owner: "host-" + id, TTL: ttl})
 }
 
-// kubectl and client-go's electors read who holds a lock, for how long, and that each renewal has changed the Lease.
+// kubectl and client-go's electors read the holder of a lock, for how long it has it, and that each renewal has changed the Lease.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	l, server, clock := fixed(t)

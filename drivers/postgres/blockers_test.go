@@ -123,7 +123,7 @@ func TestOpenTransactionIsNamed(t *testing.T) {
 	}
 }
 
-// A transaction that guards its writes delays neither renewals nor, while the lock is held, anybody else: people are not told to end it.
+// A transaction that guards its writes delays neither renewals nor, while the lock is held, anybody else: nothing advises people to end it.
 func TestGuardIsNoBlockerOfAHeldLock(t *testing.T) {
 	t.Parallel()
 	at := postgrestest.URL(t)

@@ -117,6 +117,6 @@ func handOver(b *testing.B, n int) {
 		b.Fatal(err)
 	}
 	waiters.Wait()
-	b.ReportMetric(float64(sent.Load()-before)/float64(n), "requests/handover")
-	b.ReportMetric(last.Sub(began).Seconds()*1000/float64(n), "ms/handover")
+	b.ReportMetric(float64(sent.Load()-before)/float64(n), "requests/handoff")
+	b.ReportMetric(last.Sub(began).Seconds()*1000/float64(n), "ms/handoff")
 }

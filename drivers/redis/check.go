@@ -42,7 +42,7 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	return driverutil.CheckSteps(ctx, backend, nil, e.readInfo, e.server, e.eviction, e.persistence, e.replicas, e.waking, e.grade)
 }
 
-// examination has what was found out about a server.
+// examination has the facts about a server.
 type examination struct {
 	driverutil.Report
 	store *store

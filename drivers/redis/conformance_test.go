@@ -15,7 +15,7 @@ const (
 	appPassword = "redis-app-password"
 )
 
-// makeUser makes a user who may do what the page says, and no more.
+// makeUser makes a user who has the rights that the page names.
 func makeUser(t *testing.T, s *redistest.Server, rights ...any) (rawURL string) {
 	t.Helper()
 	args := append([]any{"ACL", "SETUSER", appUser, "reset", "on", ">" + appPassword}, rights...)

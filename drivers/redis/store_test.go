@@ -250,7 +250,7 @@ func TestReadOnlyUser(t *testing.T) {
 	}
 }
 
-// What is refused for good is told from what is not, also within a script, and shows no password.
+// Lasting refusals are distinguished from others, also within a script, and show no password.
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -36,5 +36,5 @@
 //   - answered: the backend has freed the lock, or it was another's already ([Hold.EndRelease]).
 //   - in doubt: the outcome of a request is unknown. A release is retried until it is answered, the lease has expired or the
 //     caller's context has ended. Then, as for an acquisition that was abandoned, releases with its ID are repeated until the
-//     request can take the lock no more ([Client.CleanUp]).
+//     request can no longer take the lock ([Client.CleanUp]).
 package engine

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// watch is a request that is told of changes.
+// watch is a request that changes are reported to.
 type watch struct {
 	namespace, name string // name is empty for all
 	events          chan []byte
