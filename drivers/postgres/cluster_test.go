@@ -148,7 +148,8 @@ func TestOldPrimaryIsRefused(t *testing.T) {
 		}
 	}
 
-	// This one has used the old primary alone, and then meets both.
+	// This one has used the old primary alone, and then meets both. Its connection has ended with the server.
+	own.pool.Reset()
 	acquire(t, own, longRequest("old", "a"))
 	if !heldOn(t, old.At(t, at), "old") {
 		t.Error("the test's connection does not lead to the old primary")
