@@ -2,18 +2,14 @@ package azblob
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -37,17 +33,8 @@ var limits = driver.Limits{
 	Poll:     5 * time.Second,
 }
 
-const (
-	maxPrefix = 1024 - 3*256 - 1
-	// opTimeout limits a whole operation whose context has no earlier deadline.
-	opTimeout = 15 * time.Second
-	// dataRate, in bytes per second, is the assumed speed of a slow line. Time limits grow
-	// with the data accordingly.
-	dataRate   = 1 << 20
-	maxRetries = 3
-	// defaultRequestTimeout is the time limit of one request.
-	defaultRequestTimeout = 4 * time.Second
-)
+// defaultRequestTimeout is the time limit of one request.
+const defaultRequestTimeout = 4 * time.Second
 
 // Locker keeps locks in one container. It is a [driver.Locker] with the capabilities
 // BatchInspector, Lister, Breaker and DataStore, and is safe for concurrent use.
@@ -180,168 +167,4 @@ func (l *Locker) Close(context.Context) error {
 		}
 	})
 	return nil
-}
-
-// op describes a call for its errors and time limit.
-type op struct {
-	verb, name string
-	invalid    error // of the arguments
-	size       int   // of the call's data
-}
-
-// do runs the requests of one operation, as run does, and wraps their error in an OpError.
-func (l *Locker) do(ctx context.Context, o op, requests func(context.Context) error) error {
-	return driverutil.OpError(o.verb, backend, o.name, l.run(ctx, o, requests))
-}
-
-func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) error) (err error) {
-	if l.closing.Err() != nil {
-		return driver.ErrClosed
-	}
-	if o.invalid != nil {
-		return o.invalid
-	}
-	limited, cancel := context.WithTimeout(ctx, opTimeout+transferTime(o.size))
-	defer cancel()
-	defer context.AfterFunc(l.closing, cancel)()
-	var sent tries
-	defer func() {
-		if sent.none.Load() {
-			err = driverutil.Unsent(err)
-		}
-	}()
-	err = limited.Err()
-	sent.none.Store(err != nil)
-	if err == nil {
-		err = redact(requests(context.WithValue(limited, triesKey{}, &sent)))
-		l.addSAS(err)
-	}
-	if ctx.Err() == nil && l.closing.Err() == nil && o.verb != "acquire" && !sent.inDoubt.Load() {
-		err = denied(limited, err) // acquire itself knows whether it is certain
-	}
-	if err != nil && err.Error() == context.DeadlineExceeded.Error() {
-		err = fmt.Errorf("no answer within the time limit: %w", err)
-	}
-	switch cause := context.Cause(ctx); {
-	case err == nil, driver.OutcomeKnown(err):
-		return err
-	case ctx.Err() != nil:
-		if !errors.Is(err, ctx.Err()) {
-			err = driver.Errorf("%w: %w", ctx.Err(), err)
-		}
-		if driver.OutcomeKnown(cause) {
-			// Promise 4: the loss of another lock is no loss of this one.
-			err = driver.Errorf("%w (%s)", err, driver.ErrorText(cause))
-		} else if !errors.Is(err, cause) {
-			err = driver.Errorf("%w (%w)", err, cause)
-		}
-	case l.closing.Err() != nil:
-		err = driver.Errorf("interrupted by Close: %w", err)
-	}
-	return err
-}
-
-// tries is what happened to the requests of one operation. A request that the service refused for want
-// of a right changed nothing, but an earlier try of it may have.
-type tries struct {
-	inDoubt atomic.Bool // a request was sent again although an earlier try may have been processed
-	none    atomic.Bool // nothing was sent, by none of the tries
-}
-
-type triesKey struct{}
-
-// noteDoubt says that a request of the present operation may have been processed, whatever the next ones are answered.
-func noteDoubt(ctx context.Context) {
-	if sent, ok := ctx.Value(triesKey{}).(*tries); ok {
-		sent.inDoubt.Store(true)
-	}
-}
-
-// isInDoubt reports whether a request of the present operation may have been processed without an answer.
-func isInDoubt(ctx context.Context) bool {
-	sent, ok := ctx.Value(triesKey{}).(*tries)
-	return ok && sent.inDoubt.Load()
-}
-
-// forgetDoubt says that the requests of the present operation so far have changed nothing.
-func forgetDoubt(ctx context.Context) {
-	if sent, ok := ctx.Value(triesKey{}).(*tries); ok {
-		sent.inDoubt.Store(false)
-	}
-}
-
-// repeatedFor are the answers after which a request is sent again: those of the SDK's default.
-var repeatedFor = []int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
-	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
-
-// withRetries makes the SDK send a failed request again. Whatever the client's settings are,
-// each attempt has a time limit, and none begins after the context's end. If the service asks
-// to wait longer than that (Retry-After), its refusal is returned at once.
-func (l *Locker) withRetries(ctx context.Context, size int) context.Context {
-	o := l.retryOptions(ctx, maxRetries, size)
-	sent, _ := ctx.Value(triesKey{}).(*tries)
-	o.ShouldRetry = func(answer *http.Response, err error) bool {
-		again := err != nil || slices.Contains(repeatedFor, answer.StatusCode)
-		if again && sent != nil && !refused(answer, err) {
-			sent.inDoubt.Store(true)
-		}
-		return again
-	}
-	return policy.WithRetryOptions(ctx, o)
-}
-
-// retryIfRefused makes the SDK send a request again only if the service answered that it did
-// not process it. After any other failure the request may still arrive.
-func (l *Locker) retryIfRefused(ctx context.Context) context.Context {
-	o := l.retryOptions(ctx, maxRetries, 0)
-	o.ShouldRetry = refused
-	return policy.WithRetryOptions(ctx, o)
-}
-
-// refused reports whether the service answered that it was too busy to process a request.
-func refused(answer *http.Response, err error) bool {
-	return err == nil && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable &&
-		answer.Header.Get("x-ms-error-code") == string(bloberror.ServerBusy))
-}
-
-// withoutRetries makes the SDK send a request once.
-func (l *Locker) withoutRetries(ctx context.Context) context.Context {
-	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, -1, 0))
-}
-
-func (l *Locker) retryOptions(ctx context.Context, retries int32, size int) policy.RetryOptions {
-	deadline, _ := ctx.Deadline() // run has set one
-	return policy.RetryOptions{
-		MaxRetries:    retries,
-		TryTimeout:    l.config.requestTimeout + transferTime(size),
-		RetryDelay:    100 * time.Millisecond,
-		MaxRetryDelay: max(time.Until(deadline), time.Millisecond),
-	}
-}
-
-func transferTime(size int) time.Duration {
-	return time.Duration(size) * time.Second / dataRate
-}
-
-var prefixRule = fmt.Sprintf("at most %d letters, digits and any of -_./ without an empty part or one that ends with a dot", maxPrefix-1)
-
-// validPrefix accepts only parts that every server and tool leaves unchanged.
-func validPrefix(prefix string) bool {
-	if prefix == "" {
-		return true
-	}
-	if len(prefix) >= maxPrefix {
-		return false
-	}
-	for part := range strings.SplitSeq(prefix, "/") {
-		if part == "" || strings.HasSuffix(part, ".") {
-			return false
-		}
-		for _, c := range []byte(part) {
-			if !isPlain(c) && c != '.' {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strings"
 )
 
@@ -62,4 +63,29 @@ func canonicalID(id string) (string, bool) {
 		}
 	}
 	return strings.ToLower(id), true
+}
+
+const maxPrefix = 1024 - 3*256 - 1
+
+var prefixRule = fmt.Sprintf("at most %d letters, digits and any of -_./ without an empty part or one that ends with a dot", maxPrefix-1)
+
+// validPrefix accepts only parts that every server and tool leaves unchanged.
+func validPrefix(prefix string) bool {
+	if prefix == "" {
+		return true
+	}
+	if len(prefix) >= maxPrefix {
+		return false
+	}
+	for part := range strings.SplitSeq(prefix, "/") {
+		if part == "" || strings.HasSuffix(part, ".") {
+			return false
+		}
+		for _, c := range []byte(part) {
+			if !isPlain(c) && c != '.' {
+				return false
+			}
+		}
+	}
+	return true
 }

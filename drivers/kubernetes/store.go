@@ -1,20 +1,14 @@
 package kubernetes
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
@@ -85,9 +79,6 @@ func (s *store) valueOf(l *lease, now time.Time) cas.Value {
 	v.Unsure = v.Unsure || s.clocks.disagree()
 	return v
 }
-
-// errNoLease is the error for an answer of something that is no API server.
-var errNoLease = errors.New("the answer is no Lease: is there another server between this program and the API server?")
 
 // missing is the value of a key without a Lease. One of this name may have been deleted within the present second of the server's
 // clock: the version of the list is greater than that of all its writes.
@@ -215,115 +206,3 @@ func (s *store) keyFor(l *lease) (key string, ok bool) {
 	}
 	return keyOf(s.prefix, l.Metadata.Name)
 }
-
-// status is what the API server says of a request that it has refused.
-type status struct {
-	Kind    string `json:"kind"`
-	Message string `json:"message"`
-	Reason  string `json:"reason"`
-	Details struct {
-		Kind   string `json:"kind"`
-		Causes []struct {
-			Reason string `json:"reason"`
-		} `json:"causes"`
-	} `json:"details"`
-}
-
-func statusOf(answer httpstore.Answer) (s status) {
-	if json.Unmarshal(answer.Body, &s) != nil || s.Kind != "Status" {
-		return status{}
-	}
-	return s
-}
-
-// refused is the error for an answer that is not what was asked for, with what helps.
-func (s *store) refused(answer httpstore.Answer) error {
-	st := statusOf(answer)
-	err := answer.Failed(st.Message)
-	switch {
-	case answer.Missing() && st.Details.Kind == "namespaces":
-		return driver.Denied(fmt.Errorf("the namespace %[1]s does not exist: correct the URL, or run: kubectl create namespace %[1]s",
-			s.namespace))
-	case answer.Missing():
-		return driver.Denied(errors.New("the server does not know Leases (404): is it the API server of Kubernetes 1.14 or later?"))
-	case answer.Status == http.StatusUnauthorized:
-		return driver.Denied(errors.New("the API server does not accept the credential (401 Unauthorized): it may have expired, or client-go " +
-			"has not sent it to an address of http:; kubectl auth whoami, with the same kubeconfig and context, shows it"))
-	case answer.Status == http.StatusForbidden && len(st.Details.Causes) > 0 && st.Details.Causes[0].Reason == "NamespaceTerminating":
-		return driver.Denied(fmt.Errorf("the namespace %s is being deleted (403)", s.namespace))
-	case answer.Status == http.StatusForbidden:
-		return fmt.Errorf("%w; the rights that locks need are in deploy/kubernetes/locks-role.yaml", err)
-	}
-	return err
-}
-
-// A watch ends after a time by chance from watchFor to twice of it, so that not all come at once.
-const watchFor = 5 * time.Minute
-
-// watch is that of the [cas.Config]. It begins anew when the API server has ended it, as it does every few minutes.
-func (s *store) watch(ctx context.Context, key string, changed func(cas.Value)) error {
-	for {
-		began := time.Now()
-		if err := s.watchOnce(ctx, key, changed); err != nil {
-			return err
-		}
-		if time.Since(began) < time.Minute {
-			return errors.New("the watch has ended early")
-		}
-	}
-}
-
-// watchOnce reports changes until the API server ends the watch. Without a resourceVersion the watch begins with the present Lease, and
-// is in effect when the header of the answer comes.
-func (s *store) watchOnce(ctx context.Context, key string, changed func(cas.Value)) error {
-	name, seconds := leaseName(s.prefix, key), int(watchFor.Seconds())
-	seconds += rand.IntN(seconds)
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+watchSlack)
-	defer cancel()
-	query := url.Values{"watch": {"true"}, "fieldSelector": {"metadata.name=" + name}, "timeoutSeconds": {strconv.Itoa(seconds)}}
-	resp, err := s.watches.Open(ctx, httpstore.Request{Method: http.MethodGet, URL: s.leases() + "?" + query.Encode(),
-		Header: http.Header{"Accept": {"application/json"}}})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the watch was refused: %s", resp.Status)
-	}
-	changed(cas.Value{})
-	events := json.NewDecoder(bufio.NewReader(io.LimitReader(resp.Body, maxWatch)))
-	for {
-		var event struct {
-			Type   string          `json:"type"`
-			Object json.RawMessage `json:"object"`
-		}
-		switch err := events.Decode(&event); {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		switch event.Type {
-		case "ADDED", "MODIFIED":
-			var l lease
-			if json.Unmarshal(event.Object, &l) != nil {
-				return errNoLease
-			}
-			changed(l.value(time.Time{}))
-		case "DELETED":
-			changed(cas.Value{})
-		case "BOOKMARK":
-		default:
-			return fmt.Errorf("the watch has ended: %s", driver.Quote(event.Type))
-		}
-	}
-}
-
-const (
-	// watchSlack is how much later than it should the API server may end a watch.
-	watchSlack = 10 * time.Second
-	// maxWatch bounds what one watch reads.
-	maxWatch = 1 << 30
-)

@@ -2,7 +2,6 @@ package mongo
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -24,18 +23,6 @@ const parallelCommands = 4
 // parallelSingles is how many leases are renewed or released one by one at a time, after a batch
 // did not match them.
 const parallelSingles = 16
-
-// RenewBatch implements [driver.BatchRenewer] with one updateMany for every 500 leases of the
-// same TTL. The server does not retry updateMany, so after an error the outcome of every lease
-// of its command is unknown.
-//
-// The commands of a large batch run one after another, so later leases are renewed later. That
-// shortens no lease: the server counts from the moment of each command, and the caller counts
-// from before the call.
-func (l *Locker) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
-	// Promise 4: only Renew's definite answer is a loss.
-	return leases, l.inBatches(ctx, leases, batchCall{"renew", batchChunks(leases, true), l.renew, l.renewChunk})
-}
 
 // batchCall renews or releases many leases.
 type batchCall struct {
@@ -131,43 +118,6 @@ func (l *Locker) sendChunk(ctx context.Context, c batchCall, chunk []int, leases
 	return doubtful
 }
 
-// renewChunk renews the leases of a chunk and returns those that do not seem to hold their
-// locks.
-func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []driver.Lease) (lost []int, err error) {
-	if leases[chunk[0]].Mode == driver.Shared {
-		return l.renewReaders(ctx, chunk, leases)
-	}
-	names, ids := namesAndIDs(chunk, leases)
-	// Two lists also match one lease's name with another's ID. That cannot happen, since every
-	// acquisition has its own ID (see [driver.Request]). Comparing pairs takes the server
-	// twice as long.
-	filter := validRecord(docOf("$in", names), field(fieldLeaseID, docOf("$in", ids)), unbroken)
-	res, err := l.majority.UpdateMany(ctx, filter, setFields(renewalFields(leases[chunk[0]].TTL.Milliseconds())...))
-	if err != nil {
-		return nil, err
-	}
-	if res.MatchedCount == int64(len(chunk)) {
-		return nil, nil
-	}
-	holders, err := l.holders(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	held := 0
-	for _, i := range chunk {
-		if holders[leases[i].Name] == leases[i].ID.Reveal() {
-			held++
-		} else {
-			lost = append(lost, i)
-		}
-	}
-	// Leases can end between the two commands, but not begin.
-	if int64(held) > res.MatchedCount {
-		return nil, fmt.Errorf("%d leases were renewed, but %d are held: %w", res.MatchedCount, held, errInconsistent)
-	}
-	return lost, nil
-}
-
 // namesAndIDs are the leases of a chunk.
 func namesAndIDs(chunk []int, leases []driver.Lease) (names, ids list) {
 	names, ids = make(list, len(chunk)), make(list, len(chunk))
@@ -175,23 +125,6 @@ func namesAndIDs(chunk []int, leases []driver.Lease) (names, ids list) {
 		names[n], ids[n] = leases[i].Name, leases[i].ID.Reveal()
 	}
 	return names, ids
-}
-
-// holders returns the lease IDs that may be renewed, by name. It reads the primary's latest
-// data, which include the update that was acknowledged before, even on a new primary. Read
-// concern "majority" is not enough: a new primary learns the majority's state late.
-func (l *Locker) holders(ctx context.Context, names list) (map[string]string, error) {
-	found, err := l.latest(ctx, validRecord(docOf("$in", names), field(fieldLeaseID, docOf("$type", "string")), unbroken),
-		doc{field(fieldLeaseID, 1)})
-	if err != nil {
-		return nil, err
-	}
-	holders := make(map[string]string, len(found))
-	for _, document := range found {
-		name, _ := document.Lookup(fieldName).StringValueOK()
-		holders[name], _ = document.Lookup(fieldLeaseID).StringValueOK()
-	}
-	return holders, nil
 }
 
 // latest reads fields of documents from the primary's latest data.

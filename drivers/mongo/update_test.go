@@ -159,18 +159,6 @@ func (m *recordHider) locker() *Locker {
 	return newTestLocker(m.t, client.Database(m.coll.Database().Name()).Collection(m.coll.Name()))
 }
 
-// A batch that matched fewer records than are held a moment later cannot say which it renewed.
-func TestRenewBatchWithInconsistentAnswers(t *testing.T) {
-	t.Parallel()
-	_, l, leases := lockerWithHiddenRecord(t)
-	for _, err := range errOf(l.RenewBatch(bounded(t), leases)) {
-		wantUnknown(t, err)
-	}
-	if err := errors.Join(errOf(l.RenewBatch(bounded(t), leases))...); err != nil {
-		t.Error(err)
-	}
-}
-
 // A write that does not match, although the lease's own record is there a moment later, is
 // repeated, and finally its outcome is unknown. Neither ErrLost nor a successful release would
 // be right.

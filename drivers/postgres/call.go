@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,64 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
-// Codes of the server's errors.
-const (
-	codeNotSupported       = "0A000"
-	codeBadParameter       = "22023"
-	codeReadOnly           = "25006"
-	codeNoStatement        = "26000"
-	codeUniqueViolation    = "23505"
-	codeSerialization      = "40001"
-	codeDeadlock           = "40P01"
-	codeDuplicateObject    = "42710"
-	codeDuplicateTable     = "42P07"
-	codeDuplicateStatement = "42P05"
-	codeDenied             = "42501"
-	codeNoTable            = "42P01"
-	codeDiskFull           = "53100"
-	codeLockTimeout        = "55P03"
-)
-
-const notForLocks = "the table is not one for locks, or of an older version: see the driver's schema.sql"
-
-// denials are codes after which a person must change something. The statement was refused as a whole.
-var denials = map[string]string{
-	codeDenied:       "grant it",
-	codeReadOnly:     "connect to the primary, and set default_transaction_read_only to off there",
-	codeNotSupported: "the table, or the server, does not support it",
-	"55000":          "the table cannot be written as it is",
-	codeNoTable:      "make the table by the driver's schema.sql, or restart the program",
-	codeDiskFull:     "make room on the server",
-	"28000":          "check user, database and pg_hba.conf",
-	"28P01":          "check user and password",
-	"3D000":          "create the database, or correct its name in the URL",
-	"3F000":          "create the schema",
-	"42703":          notForLocks,
-	"42804":          notForLocks,
-	"42883":          notForLocks,
-	"42P10":          notForLocks,
-	"23502":          notForLocks,
-	"23503":          "the table has a foreign key that forbids it",
-	"23514":          "the table has a constraint that forbids it",
-	"42704":          "the URL or the variable PGOPTIONS sets a parameter that the server does not know",
-	codeNoStatement:  "the pooler mixes prepared statements: add default_query_exec_mode=exec to the URL",
-	"22P05":          "the database cannot store this text: its encoding must be UTF8",
-}
-
-// errStandby: the URL leads to a server that only reads.
-var errStandby = errors.New("the server is a standby: name all servers as hosts in the URL, or the primary alone")
-
-// warning is where a connection notes the server's warning of the present call.
-const warning = "holdfast.warning"
-
 // do runs the statements of one call, as call does, and wraps its error.
 func (l *Locker) do(ctx context.Context, op, name string, invalid error, work func(context.Context, *pgx.Conn) error) error {
 	return opError(op, name, l.withBlockers(ctx, name, l.call(ctx, invalid, work)))
-}
-
-// opError is the error of a call, or nil.
-func opError(op, name string, err error) error {
-	return driverutil.OpError(op, backend, name, err)
 }
 
 // call runs work on a connection with a time limit. It runs it again after an error that is certain to have changed
@@ -166,71 +108,39 @@ func (l *Locker) repeats(ctx context.Context, err error, tries int) bool {
 	return retry.Wait(ctx, rand.N(retry.Delay(tries, time.Millisecond, 50*time.Millisecond)))
 }
 
-// explain makes the error of a call from that of a statement. It wraps no cause of a context's end, which may be the
-// loss of another lock.
-func (l *Locker) explain(ctx, limited context.Context, err error) error {
-	var server *pgconn.PgError
-	var connect *pgconn.ConnectError
-	var slow net.Error
-	denied := lasting(err)
-	switch {
-	case err == nil, driver.OutcomeKnown(err):
+// unwritten is errChanging for a row with a version; "" if there was none.
+type unwritten struct{ version string }
+
+func (*unwritten) Error() string { return errChanging.Error() }
+
+// Unwrap makes errors.Is find errChanging.
+func (*unwritten) Unwrap() error { return errChanging }
+
+// errUnwritable: the row stays as it is, although nobody else writes it.
+var errUnwritable = errors.New("the server does not write the row, although nobody else changes it; " +
+	"look for row-level security, triggers and rules of the table, and remove them")
+
+// unwrittenMost is after how many failures with one version of the row a call ends. Others that write change the version.
+const unwrittenMost = 3
+
+// unwrittenRows counts in one call.
+type unwrittenRows struct {
+	version string
+	times   int
+}
+
+// note returns the error of one try, or errUnwritable.
+func (u *unwrittenRows) note(err error) error {
+	var row *unwritten
+	if !errors.As(err, &row) {
+		u.times = 0
 		return err
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w (%s)", ctx.Err(), l.pending(err))
-	case l.calls.Context().Err() != nil:
-		return fmt.Errorf("interrupted by Close: %s", textOf(err))
-	case limited.Err() != nil:
-		return fmt.Errorf("no answer within the time limit: %w (%s)", context.DeadlineExceeded, l.pending(err))
-	case errors.As(err, &slow) && slow.Timeout(): // pgx can find the end of an earlier call's context on the connection
-		return fmt.Errorf("no answer in time: %w (%s)", context.DeadlineExceeded, l.pending(err))
-	case denied != nil:
-		return denied
-	case !errors.As(err, &server):
-		return errors.New(textOf(err))
-	case refusedParameter(server):
-		return driver.Denied(&serverError{textOf(err) + "; " + refusedParameterHelp, server})
-	case strings.HasPrefix(server.Code, "22") && errors.As(err, &connect):
-		return driver.Denied(&serverError{textOf(err) + "; correct the parameter in the URL or in the variable PGOPTIONS", server})
-	case denials[server.Code] != "":
-		return driver.Denied(&serverError{textOf(err) + "; " + denials[server.Code], server})
-	case strings.HasPrefix(server.Code, "22"):
-		return driver.Damaged(&serverError{"its row, or one that it meets, has a value that is no lock's: " + server.Error(), server})
 	}
-	return &serverError{textOf(err), server}
-}
-
-// serverError is an error of the server with another text.
-type serverError struct {
-	text string
-	err  *pgconn.PgError
-}
-
-func (e *serverError) Error() string { return e.text }
-
-// Unwrap returns the server's error.
-func (e *serverError) Unwrap() error { return e.err }
-
-// textOf is the text of an error without what pgx puts before it: user and database.
-func textOf(err error) string {
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
-		return "cannot connect: " + connectText.Replace(errors.Unwrap(connect).Error())
+	if row.version != u.version {
+		u.version, u.times = row.version, 0
 	}
-	return err.Error()
+	if u.times++; u.times < unwrittenMost {
+		return err
+	}
+	return driver.Denied(errUnwritable)
 }
-
-// connectText leaves out which of pgx's functions refused a server.
-var connectText = strings.NewReplacer("\n", "; ", "ValidateConnect failed: ", "")
-
-func hasCode(err error, codes ...string) bool { return slices.Contains(codes, sqlState(err)) }
-
-// tracer counts the requests of a Locker.
-type tracer struct{ sent func() }
-
-func (t tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	t.sent()
-	return ctx
-}
-
-func (t tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -302,3 +302,11 @@ func (c *checkup) waking(ctx context.Context) bool {
 	}
 	return true
 }
+
+// RemoveProbe implements [driver.Checker].
+func (l *Locker) RemoveProbe(ctx context.Context, name string) error {
+	return l.do(ctx, "remove", name, driver.ValidateName(name, limits), func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, l.sql.remove, toText(name))
+		return err
+	})
+}

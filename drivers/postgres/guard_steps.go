@@ -119,15 +119,6 @@ func outcome(err error) error {
 	return driver.Errorf("%w: %w", ErrInDoubt, err)
 }
 
-// sqlState returns the server's code of an error of any driver, or "".
-func sqlState(err error) string {
-	var answer interface{ SQLState() string }
-	if errors.As(err, &answer) {
-		return answer.SQLState()
-	}
-	return ""
-}
-
 // leavesOpen reports whether a code leaves open what became of the statement: connection exceptions,
 // statement completion unknown, and the server's end.
 func leavesOpen(code string) bool {

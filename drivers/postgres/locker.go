@@ -8,9 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -232,43 +229,6 @@ func newLocker(poolConfig *pgxpool.Config, opts []Option) (*Locker, error) {
 	l.slots = newSlots(int(poolConfig.MaxConns))
 	l.follower = l.newFollower()
 	return l, nil
-}
-
-// hostTimeout is how long a host of several has for a connection; pgx gives it two minutes, in which the others are not tried.
-const hostTimeout = 3 * time.Second
-
-// configure sets what a connection needs. Of several servers it chooses the primary, and goes on to the next one after a host
-// that does not answer, unless the URL says otherwise. A single host has as long as the call that waits for it: the pool goes on
-// without the call, and one that hangs would keep its place from those that would succeed.
-func configure(dial *pgx.ConnConfig, timeout time.Duration) {
-	for fixed, value := range map[string]string{
-		"client_encoding": "UTF8",     // Promise 1: a name is the same lock for all programs, whatever the encoding of their users is
-		"datestyle":       "ISO, MDY", // the only style that pgx reads, as servers report it: poolers compare the texts
-	} {
-		maps.DeleteFunc(dial.RuntimeParams, func(name, _ string) bool { return strings.EqualFold(name, fixed) })
-		dial.RuntimeParams[fixed] = value
-	}
-	if severalHosts(dial) {
-		timeout = hostTimeout
-		if dial.ValidateConnect == nil {
-			dial.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
-		}
-	}
-	if dial.ConnectTimeout == 0 {
-		dial.ConnectTimeout = timeout
-	}
-	// pgx looks up all names before it connects to the first address, without a limit.
-	lookUp, limit := dial.LookupFunc, dial.ConnectTimeout
-	dial.LookupFunc = func(ctx context.Context, host string) ([]string, error) {
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		return lookUp(ctx, host)
-	}
-}
-
-// severalHosts reports whether there is more than one server to connect to. Other fallbacks are those of TLS.
-func severalHosts(dial *pgx.ConnConfig) bool {
-	return slices.ContainsFunc(dial.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != dial.Host || f.Port != dial.Port })
 }
 
 // begin checks the server and makes the Locker ready for use.

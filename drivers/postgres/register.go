@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
@@ -40,8 +42,6 @@ func init() {
 	})
 }
 
-func onlyReads(c *config) { c.onlyReads = true }
-
 // readsPassword reports whether a password is not in the URL.
 func readsPassword(rawURL string) bool {
 	base, query, _ := strings.Cut(rawURL, "?")
@@ -55,3 +55,13 @@ func readsPassphrase(rawURL string) bool {
 	_, query, _ := strings.Cut(rawURL, "?")
 	return !strings.Contains("&"+query, "&sslpassword=")
 }
+
+// tracer counts the requests of a Locker.
+type tracer struct{ sent func() }
+
+func (t tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	t.sent()
+	return ctx
+}
+
+func (t tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

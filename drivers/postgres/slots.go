@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
@@ -56,4 +58,22 @@ func (l *Locker) patientSlot(ctx context.Context) (free func(), ok bool) {
 	case <-l.calls.Context().Done():
 	}
 	return func() {}, false
+}
+
+// doHolder is do for a holder's write. Somebody's open transaction can have locked the row: as with acquires, many such calls must not
+// keep the Locker's connections from those for other locks.
+func (l *Locker) doHolder(ctx context.Context, op string, lease driver.Lease, invalid error,
+	work func(context.Context, *pgx.Conn, *statements) error) error {
+	first := l.sql.quick
+	if l.slots.patient == nil { // nobody may be patient later
+		first = l.sql
+	}
+	err := l.call(ctx, invalid, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, first) })
+	if hasCode(err, codeLockTimeout) {
+		if free, ok := l.patientSlot(ctx); ok {
+			err = l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error { return work(ctx, c, l.sql) })
+			free()
+		}
+	}
+	return opError(op, lease.Name, l.withBlockers(ctx, lease.Name, err))
 }

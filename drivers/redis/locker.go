@@ -95,8 +95,6 @@ func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*
 	return open(ctx, *own.Options(), c)
 }
 
-func connectError(err error) error { return driverutil.OpError("connect", backend, "", err) }
-
 // open makes a Locker whose connections have these options.
 func open(ctx context.Context, o goredis.Options, c config) (*Locker, error) {
 	o.ContextTimeoutEnabled = true

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,58 +33,6 @@ return {time[1], time[2]}`)
 func versionOf(data string) string {
 	sum := sha1.Sum([]byte(data)) //nolint:gosec // as above
 	return hex.EncodeToString(sum[:])
-}
-
-// do makes requests, and returns soon after the end of ctx: go-redis keeps the deadline of a context, and does not notice that it was
-// canceled.
-func do[T any](ctx context.Context, s *store, requests func(context.Context) (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	s.calls.Go(func() {
-		if s.config.sent != nil {
-			s.config.sent()
-		}
-		value, err := requests(ctx)
-		done <- result{value, err}
-	})
-	select {
-	case r := <-done:
-		return r.value, classify(r.err)
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
-}
-
-// classify marks what a person must mend.
-func classify(err error) error {
-	var of goredis.Error
-	if !errors.As(err, &of) || errors.Is(err, goredis.Nil) {
-		return err
-	}
-	switch code, text, _ := strings.Cut(of.Error(), " "); {
-	case slices.Contains([]string{"NOPERM", "NOAUTH", "WRONGPASS", "MISCONF"}, code):
-		return driver.Denied(err)
-	case strings.HasPrefix(text, "ACL failure in script"), strings.HasPrefix(text, "The user executing the script can't"):
-		return driver.Denied(err) // the script ends at once, and nothing in it fails after its write
-	case code == "WRONGTYPE":
-		return driver.Damaged(errors.New("the value of the key is no string, and was not written by this program"))
-	}
-	return err
-}
-
-// exec makes the requests of a pipeline. Its error is that of the connection or of the login: some versions of go-redis do not set it on
-// the commands. Otherwise each command has its own error of the server.
-func exec(ctx context.Context, pipe goredis.Pipeliner) error {
-	commands, err := pipe.Exec(ctx)
-	of := goredis.Error(nil)
-	if errors.As(err, &of) && slices.ContainsFunc(commands, func(c goredis.Cmder) bool { return c.Err() != nil }) {
-		return nil
-	}
-	return err
 }
 
 func (s *store) key(key string) string { return s.config.prefix + key }
@@ -192,8 +139,6 @@ func readAnswer(answer []any) (now time.Time, present *string, err error) {
 	}
 	return time.Unix(seconds, micros*int64(time.Microsecond)), present, nil
 }
-
-var errAnswer = errors.New("the server's answer is not that of the script")
 
 // scanCount is how many keys the server looks at for one page.
 const scanCount = 500

@@ -84,3 +84,25 @@ func TestCheckFindsWhatSurvives(t *testing.T) {
 	name("")
 	want("asynchronous standbys", driver.GrantsMayBeForgotten)
 }
+
+// When the connection that listens is lost, it is opened again, and waiters learn that they may have missed something.
+func TestListenerIsReplaced(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	waiter, holder, admin := open(t, at), open(t, at), client(t, at)
+	lease := acquire(t, holder, request("job", "first"))
+	got := wakeupsOf(t, waiter, "job", "w")
+	wantHeld(t, waiter, waiting("job", "second", "w"))
+	for range 2 {
+		if n := scan[int](t, admin, `SELECT count(pg_terminate_backend(pid))::int FROM pg_stat_activity
+			WHERE query LIKE 'LISTEN "holdfast%' AND datname = current_database()`); n != 1 {
+			t.Fatalf("%d connections listen", n)
+		}
+		wantWakeup(t, got, driver.WakingBegan)
+	}
+	if err := holder.Release(bounded(t), lease); err != nil {
+		t.Fatal(err)
+	}
+	wantWakeup(t, got, driver.MayBeFree)
+	acquire(t, waiter, waiting("job", "second", "w"))
+}

@@ -43,23 +43,6 @@ type Locker struct {
 	store *store
 }
 
-// Open makes a Locker on the namespace of a URL such as kubernetes://NAMESPACE. Without a namespace it is that of the pod or of
-// the kubeconfig's context. The parameters are kubeconfig and context, for another file and context than those that kubectl uses,
-// prefix ([WithPrefix]) and history ([WithHistory]).
-func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
-	p, own, err := parseURL(rawURL)
-	if err != nil {
-		return nil, err
-	}
-	config, namespace, err := p.load()
-	if err != nil {
-		return nil, connectError(err)
-	}
-	return New(ctx, config, namespace, append(opts[:len(opts):len(opts)], own...)...)
-}
-
-func connectError(err error) error { return &driver.OpError{Op: "connect", Backend: backend, Err: err} }
-
 // New makes a Locker with a program's own configuration, on a namespace. It changes nothing in the configuration, and does not use
 // its rate limit and its Timeout: each call has a time limit of 5 s. It tries a few conditional writes; see [cas.Open].
 func New(ctx context.Context, config *rest.Config, namespace string, opts ...Option) (*Locker, error) {

@@ -1,0 +1,44 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// do makes requests, and returns soon after the end of ctx: go-redis keeps the deadline of a context, and does not notice that it was
+// canceled.
+func do[T any](ctx context.Context, s *store, requests func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	s.calls.Go(func() {
+		if s.config.sent != nil {
+			s.config.sent()
+		}
+		value, err := requests(ctx)
+		done <- result{value, err}
+	})
+	select {
+	case r := <-done:
+		return r.value, classify(r.err)
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// exec makes the requests of a pipeline. Its error is that of the connection or of the login: some versions of go-redis do not set it on
+// the commands. Otherwise each command has its own error of the server.
+func exec(ctx context.Context, pipe goredis.Pipeliner) error {
+	commands, err := pipe.Exec(ctx)
+	of := goredis.Error(nil)
+	if errors.As(err, &of) && slices.ContainsFunc(commands, func(c goredis.Cmder) bool { return c.Err() != nil }) {
+		return nil
+	}
+	return err
+}
