@@ -114,7 +114,7 @@ type app struct {
 
 func main() {
 	if child.IsGuardian() {
-		child.RunGuardian()
+		child.RunGuardian(releaseLeases)
 		return
 	}
 	stopReaping := child.ReapOrphans() // in a container nobody else may do it

@@ -231,3 +231,29 @@ func TestNextHolderBesideCommandOfAnotherUser(t *testing.T) {
 		t.Errorf("a kill is claimed:\n%s", u)
 	}
 }
+
+// If holdfast is killed, such a command cannot be ended, and keeps the lock until the lease ends: nobody works beside it until then.
+func TestKilledHoldfastOfCommandOfAnotherUser(t *testing.T) {
+	t.Parallel() // the releaser waits for 10 s
+	u := startOrdinaryUser(t, "1h", false)
+	u.Await(t, "cannot signal process") // by then the guardian has what the releaser needs
+	releaser := func() bool {
+		return slices.ContainsFunc(processes(mustNot(t)), func(p processInfo) bool {
+			dir, _ := os.Readlink("/proc/" + strconv.Itoa(p.id) + "/cwd")
+			args, _ := os.ReadFile("/proc/" + strconv.Itoa(p.id) + "/cmdline")
+			return dir == u.dir && strings.HasPrefix(string(args), child.GuardianName+"\x00release") && p.state != 'Z'
+		})
+	}
+	if err := u.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	locktest.Eventually(t, "a releaser runs", releaser)
+	locktest.Eventually(t, "the releaser ends", func() bool { return !releaser() })
+	u.runsOn(t)
+	next := exec.Command(u.cmd.Path, "--backend", "file:"+filepath.Join(u.dir, "locks"), "run", "--try", "job", "--", "true")
+	next.Dir, next.Env, next.SysProcAttr = u.cmd.Dir, u.cmd.Env, u.cmd.SysProcAttr
+	out, err := next.CombinedOutput()
+	if next.ProcessState.ExitCode() != exitcode.Held {
+		t.Errorf("the lock was released while the command runs: %v\n%s", err, out)
+	}
+}

@@ -64,8 +64,9 @@ sent too, for example by a service manager, is not forwarded. After one of the f
 command. SIGHUP and SIGINT stay ignored if holdfast was started so, as by nohup. SIGQUIT is ignored only together with SIGINT.
 
 If holdfast itself is killed with SIGKILL, a second process, the guardian (named "lock-guardian"), kills the command's process group at
-once. The lock becomes free after the TTL. The guardian also kills the group if holdfast is stopped until the lease has nearly expired. On
-Windows the command ends with holdfast.
+once. On Linux it also has the lock released when the command has ended, with the processes that have left its group and kept its
+environment. Else, as when the guardian was killed too, or during --min-hold, the lock becomes free after the TTL. The guardian also kills
+the group if holdfast is stopped until the lease has nearly expired. On Windows the command ends with holdfast.
 
 With --listen, /metrics has the metrics of this process, with the lock's name. The process that holds the lock counts as the leader,
 unless --slots, --shared or --with is given. /healthz answers 200 while holdfast runs, also while it waits. /readyz answers 200 while the

@@ -103,6 +103,9 @@ func (r *runner) runCommand(hold held) (lost bool, err error) {
 	if unguarded != nil {
 		r.log.Errorf("cannot start a guardian (%v): %s", unguarded, child.UnguardedRisk)
 	}
+	if err := r.releaseAfterKill(command, hold); err != nil {
+		r.log.Verbosef("if holdfast is killed, %q is not released: %v", hold.Name(), err)
+	}
 	r.events.running.Store(&runningCommand{hold.allTokens(), command})
 	r.probes.hold.Store(&hold)
 	outcome := command.Supervise(hold, r.signals.C, r.log, r.KillAfter)

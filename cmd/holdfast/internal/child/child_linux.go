@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -152,6 +153,22 @@ func ownProcesses() (found []process) {
 		}
 	}
 	return found
+}
+
+// seesEnvironments reports whether the environments of other processes can be read.
+func seesEnvironments() bool {
+	_, err := os.ReadFile("/proc/self/environ")
+	return err == nil
+}
+
+// anyMarked reports whether a process has all marks in its environment, as far as this process may read it, or that it cannot tell.
+func anyMarked(marks []string) bool {
+	entries, err := os.ReadDir("/proc")
+	return err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		environment, _ := os.ReadFile("/proc/" + e.Name() + "/environ") // that of a zombie is empty
+		found := strings.Split(string(environment), "\x00")
+		return !slices.ContainsFunc(marks, func(mark string) bool { return !slices.Contains(found, mark) })
+	})
 }
 
 // inheritedChildren returns the IDs of the children that exist when holdfast begins: a shell that has become holdfast by exec

@@ -1,6 +1,7 @@
 package child
 
 import (
+	"context"
 	"errors"
 	"os"
 	"syscall"
@@ -128,7 +129,10 @@ func (c *Child) members() []int { return nil }
 func IsGuardian() bool { return false }
 
 // RunGuardian does nothing.
-func RunGuardian() {}
+func RunGuardian(func(ctx context.Context, data []byte)) {}
+
+// ReleaseAfterKill does nothing: the job object cannot release the locks.
+func (c *Child) ReleaseAfterKill([]byte, []string, time.Duration) error { return nil }
 
 // ReapOrphans does nothing: a process of Windows leaves nothing behind.
 func ReapOrphans() (stop func()) { return func() {} }

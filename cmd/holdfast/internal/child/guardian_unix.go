@@ -3,6 +3,7 @@
 package child
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -50,7 +51,8 @@ const signalLimit = 65
 //   - when the last order is due and the pipe is empty. A guardian that was itself stopped
 //     for a while therefore reads the orders that came meanwhile before it acts.
 //   - when it reads the end of the pipe, because holdfast has died. Orders stay in the pipe
-//     when their writer dies, so a guardian that is still starting misses none.
+//     when their writer dies, so a guardian that is still starting misses none. Then the locks
+//     are released, too (see startReleaser).
 //
 // On Linux the guardian is a member of the group. The group's ID cannot be reused while the
 // guardian lives, or before holdfast has reaped it, so no signal reaches a stranger.
@@ -61,6 +63,7 @@ const signalLimit = 65
 type guardian struct {
 	process *os.Process
 	orders  *os.File
+	release *os.File       // see Child.ReleaseAfterKill
 	signals chan os.Signal // the signals that the guardian received; closed when it has ended
 	killed  bool           // the guardian has killed the group; readable once signals is closed
 	inTime  bool           // it did so before the lease expired; readable once ended is closed
@@ -95,12 +98,18 @@ func startGuardianOnce() (*guardian, error) {
 		return nil, err
 	}
 	defer func() { _ = reports.Close() }()
-	process, err := execGuardian(orders, reports)
+	inputs, toReleaser, err := os.Pipe()
 	if err != nil {
 		_, _ = toGuardian.Close(), fromGuardian.Close()
 		return nil, err
 	}
-	g := &guardian{process: process, orders: toGuardian, signals: make(chan os.Signal, 16), ended: make(chan struct{})}
+	defer func() { _ = inputs.Close() }()
+	process, err := execGuardian(orders, reports, inputs)
+	if err != nil {
+		_, _, _ = toGuardian.Close(), fromGuardian.Close(), toReleaser.Close()
+		return nil, err
+	}
+	g := &guardian{process: process, orders: toGuardian, release: toReleaser, signals: make(chan os.Signal, 16), ended: make(chan struct{})}
 	_ = fromGuardian.SetReadDeadline(time.Now().Add(readyTimeout))
 	_, err = fromGuardian.Read(make([]byte, 1))
 	_ = fromGuardian.SetReadDeadline(time.Time{})
@@ -112,7 +121,7 @@ func startGuardianOnce() (*guardian, error) {
 	return g, nil
 }
 
-func execGuardian(orders, reports *os.File) (*os.Process, error) {
+func execGuardian(pipes ...*os.File) (*os.Process, error) {
 	path, err := ownPath()
 	if err != nil {
 		return nil, err
@@ -123,7 +132,7 @@ func execGuardian(orders, reports *os.File) (*os.Process, error) {
 	}
 	defer func() { _ = null.Close() }()
 	return ownChildren.start(path, []string{GuardianName}, &os.ProcAttr{
-		Files: []*os.File{null, null, null, orders, reports},
+		Files: append([]*os.File{null, null, null}, pipes...),
 		Env:   append(os.Environ(), "GOMAXPROCS=1"),
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of the terminal's signals
 	})
@@ -208,7 +217,7 @@ func (g *guardian) dismiss() {
 	pid := g.process.Pid
 	_, _ = g.process.Wait()
 	ownChildren.reaped(pid)
-	_ = g.orders.Close()
+	_, _ = g.orders.Close(), g.release.Close()
 	for range g.signals {
 	}
 	g.orders = nil
@@ -217,9 +226,16 @@ func (g *guardian) dismiss() {
 // IsGuardian reports whether this process was started as a guardian.
 func IsGuardian() bool { return filepath.Base(os.Args[0]) == GuardianName }
 
-// RunGuardian is the main function of a guardian.
-func RunGuardian() {
-	const ordersFD, reportsFD = 3, 4
+// RunGuardian is the main function of a guardian, and of the releaser that it starts, which calls release.
+func RunGuardian(release func(ctx context.Context, data []byte)) {
+	if isReleaser() {
+		runReleaser(release)
+		return
+	}
+	const ordersFD, reportsFD, inputFD = 3, 4, 5
+	for fd := ordersFD; fd <= inputFD; fd++ {
+		unix.CloseOnExec(fd) // the releaser has none of them
+	}
 	_ = unix.SetNonblock(reportsFD, true) // a stopped holdfast does not read
 	orders, reports := os.NewFile(ordersFD, "orders"), os.NewFile(reportsFD, "reports")
 	forwarded := append(slices.Clone(signals.Ending), signals.Other...)
@@ -240,6 +256,7 @@ func RunGuardian() {
 	setProcessName(GuardianName)
 	_, _ = reports.Write([]byte{reportReady})
 
+	input := receiveInput(os.NewFile(inputFD, "input"))
 	last := order{At: math.MaxInt64}
 	for {
 		// Promise 8: bootClock judges when an order is due. Setting the wall clock changes nothing.
@@ -250,6 +267,7 @@ func RunGuardian() {
 			var next order
 			if err := binary.Read(orders, binary.NativeEndian, &next); err != nil {
 				// Promise 2: holdfast has died and renews no more. Its command ends before the lease does.
+				startReleaser(int(last.Group), time.Duration(last.At), input)
 				killGroup(int(last.Group))
 				return
 			}

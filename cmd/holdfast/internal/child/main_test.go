@@ -3,6 +3,7 @@
 package child
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"testing"
@@ -16,7 +17,7 @@ const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	if IsGuardian() {
-		RunGuardian()
+		RunGuardian(writeReleased)
 		return
 	}
 	// The guardian must not inherit that a signal is ignored: nohup ignores SIGHUP, and a shell ignores SIGINT and SIGQUIT for a job in
@@ -27,6 +28,11 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(m.Run())
+}
+
+// writeReleased stands for the release of a lock: it writes the file that the data name.
+func writeReleased(_ context.Context, data []byte) {
+	_ = os.WriteFile(string(data), []byte("released"), 0o600)
 }
 
 // writerFunc is a writer that calls a function.
