@@ -166,7 +166,7 @@ func TestOpenTransactionInErrorsOfHolderAndWaiter(t *testing.T) {
 	if err := l.Release(bounded(t), acquire(t, l, request("free", "a"))); err != nil {
 		t.Fatal(err)
 	}
-	_, pid := console(t, at, `SELECT FROM holdfast_locks FOR UPDATE`)
+	transaction, pid := console(t, at, `SELECT FROM holdfast_locks FOR UPDATE`)
 	var all sync.WaitGroup
 	all.Go(func() {
 		_, err := l.Renew(bounded(t), held)
@@ -182,6 +182,10 @@ func TestOpenTransactionInErrorsOfHolderAndWaiter(t *testing.T) {
 	_, err = c.Lock(ctx, "free")
 	wantNamed(t, "the waiter", fmt.Sprint(err), pid)
 	all.Wait()
+	run(t, transaction, `ROLLBACK`)
+	if err := c.Shutdown(bounded(t)); err != nil {
+		t.Error(err)
+	}
 }
 
 // Where commits are slow, a row is locked for longer than a request first waits. Requests that meet then are not refused unread.

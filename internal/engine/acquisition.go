@@ -231,6 +231,9 @@ func (a *Acquisition) noteOutcome(ctx context.Context, slot int, err error) wait
 		answer.Outcome = waiter.Refused
 		if held := (*driver.HeldError)(nil); errors.As(err, &held) {
 			answer.Holder, answer.Reserved = &held.Record, held.Reserved
+			if unread(held) && len(a.slots) == 1 && isBlocked(before) {
+				a.last = before // this time nobody could be asked who keeps the request from an answer
+			}
 		}
 	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrClosed):
 		answer.Outcome = waiter.Failed
@@ -262,6 +265,17 @@ func (a *Acquisition) noteOutcome(ctx context.Context, slot int, err error) wait
 // noteHeld notes the refusal of one slot, or what a read has shown instead. mu is held.
 func (a *Acquisition) noteHeld(err error) {
 	a.answered, a.last = true, allHeld(a.name, len(a.slots), err)
+}
+
+// unread reports whether a refusal names neither a holder nor what keeps the record from being read.
+func unread(held *driver.HeldError) bool {
+	return held.Record.Token == 0 && held.Record.Owner == "" && held.Record.Blocked == ""
+}
+
+// isBlocked reports whether err is a refusal that names what keeps the record from being read.
+func isBlocked(err error) bool {
+	var held *driver.HeldError
+	return errors.As(err, &held) && held.Record.Blocked != ""
 }
 
 // lastErr returns why the lock was not granted.

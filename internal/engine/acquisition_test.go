@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -262,6 +263,26 @@ func TestHolderThatWaitedExpectsOthers(t *testing.T) {
 		}
 		if want := []bool{false, true}; !slices.Equal(contended, want) {
 			t.Errorf("contended: %v, want %v", contended, want)
+		}
+	})
+}
+
+// Who keeps the requests of a waiter from an answer is in its error, also if the last of them could not ask.
+func TestWaiterSaysWhoBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := []string{"process 7 has locked its row", "process 8 has locked its row", ""}
+		f := locktest.NewFaulty(t, memory.New(), func(op string, n int, l driver.Lease) (fault locktest.Fault) {
+			if op == locktest.OpAcquire {
+				record := driver.Record{Name: l.Name, State: driver.StateHeld, Blocked: blocked[min(n, len(blocked))-1]}
+				fault.Refuse = &driver.OpError{Op: op, Backend: "memory", Name: l.Name, Err: &driver.HeldError{Record: record}}
+			}
+			return fault
+		})
+		c := locktest.NewClient(t, f)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.Lock(ctx, "job"); err == nil || !strings.Contains(err.Error(), "process 8") || f.Total() < 4 {
+			t.Errorf("after %d calls: %v", f.Total(), err)
 		}
 	})
 }
