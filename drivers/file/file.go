@@ -25,7 +25,7 @@
 // record that cannot be read never counts as free. A damaged record, or one of an unknown
 // version, is an error that names the file.
 //
-// A record has the past holders of its lock ([WithHistory]) as one text in its field queue. Earlier
+// A record has the past holders of its lock ([WithHistory]) as one text in its field past. Earlier
 // versions of this driver keep that text when they write the record.
 //
 // # Waiting
