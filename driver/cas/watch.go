@@ -4,21 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/driver/lockstate"
-	"github.com/holdfast-go/holdfast/driver/retry"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 const (
-	firstRetry   = 100 * time.Millisecond
 	longestRetry = 5 * time.Second
 	// readPause is the time between two reads of a value that has changed.
 	readPause = 10 * time.Millisecond
@@ -26,66 +23,59 @@ const (
 	joinPause = time.Second
 )
 
-// waiting is a name for which somebody waits. The Locker's mu guards it.
+// waiting is a name for which somebody waits. The Locker's mu guards what is not the follower's.
 type waiting struct {
-	watches  map[*watch]struct{}
-	inEffect bool               // whether the store reports changes
+	follower *waitqueue.Follower // of the value; for it a waiter is what a name is for others
+	waiters  map[driver.WaiterID]*waiter
 	readers  []lockstate.Reader // that the record had when it was read last
-	stop     context.CancelFunc
 }
 
-// watch is one call of Wake.
-type watch struct {
-	waiter  driver.WaiterID // empty without a position
-	wake    func(driver.Wakeup)
-	queued  bool          // whether the waiter had a position when the record was read last; Locker.mu guards it
-	sentAt  time.Duration // when it was woken to ask for a position; Locker.mu guards it
-	stopped atomic.Bool
-	reports waitqueue.Order[driver.Wakeup]
+// waiter is one that has called Wake; those without a position are one.
+type waiter struct {
+	watches int
+	queued  bool          // whether it had a position when the record was read last
+	sentAt  time.Duration // when it was woken to ask for a position
 }
 
 // Wake implements [driver.Waker].
-func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	one := &watch{waiter: waiter, wake: wake, sentAt: l.elapsed() - joinPause}
+func (l *Locker) Wake(name string, id driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	if l.config.Watch == nil {
 		return func() {}
 	}
 	if !l.ordered() {
-		one.waiter = ""
+		id = ""
 	}
 	l.mu.Lock()
 	w := l.waiting[name]
 	if w == nil {
-		w = &waiting{watches: map[*watch]struct{}{}}
-		var ctx context.Context
-		ctx, w.stop = context.WithCancel(l.calls.Context())
-		if !l.calls.Go(func() { l.follow(ctx, name, w) }) {
-			l.mu.Unlock()
-			w.stop()
-			return func() {}
-		}
+		w = &waiting{waiters: map[driver.WaiterID]*waiter{}}
+		w.follower = waitqueue.NewFollower(l.calls.Context(), waitqueue.Source{
+			Open: func(ctx context.Context) (waitqueue.Events, error) { return l.open(ctx, name, w) }, Go: l.calls.Go,
+		}, waitqueue.Settings{LongestRetry: longestRetry, LongestBlind: 1})
 		l.waiting[name] = w
 	}
-	w.watches[one] = struct{}{}
-	if w.inEffect {
-		one.reports.Add(driver.Wakeup{Kind: driver.WakingBegan})
+	one := w.waiters[id]
+	if one == nil {
+		one = &waiter{sentAt: l.elapsed() - joinPause}
+		w.waiters[id] = one
 	}
+	one.watches++
 	l.mu.Unlock()
-	one.report()
-	return func() { l.removeWatch(name, w, one) }
-}
-
-func (l *Locker) removeWatch(name string, w *waiting, one *watch) {
-	one.stopped.Store(true)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, there := w.watches[one]; !there {
-		return
-	}
-	if delete(w.watches, one); len(w.watches) == 0 {
-		w.stop()
-		delete(l.waiting, name)
-	}
+	stopWake := w.follower.Wake(string(id), "", wake)
+	return sync.OnceFunc(func() {
+		stopWake()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if one.watches--; one.watches > 0 {
+			return
+		}
+		if delete(w.waiters, id); len(w.waiters) == 0 {
+			w.follower.Shut()
+			if l.waiting[name] == w {
+				delete(l.waiting, name)
+			}
+		}
+	})
 }
 
 // stopWatches ends all watches.
@@ -93,11 +83,7 @@ func (l *Locker) stopWatches() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.waiting {
-		for one := range w.watches {
-			one.stopped.Store(true)
-		}
-		clear(w.watches)
-		w.stop()
+		w.follower.Shut()
 	}
 	clear(l.waiting)
 }
@@ -129,123 +115,73 @@ func (l *Locker) noteAnswer(req driver.Request, err error) {
 	if w == nil || req.Waiter == "" {
 		return
 	}
-	var held *driver.HeldError
-	queued := errors.As(err, &held) && held.Record.Position > 0
-	for one := range w.watches {
-		if one.waiter == req.Waiter {
-			one.queued = queued
-		}
+	if one := w.waiters[req.Waiter]; one != nil {
+		var held *driver.HeldError
+		one.queued = errors.As(err, &held) && held.Record.Position > 0
 	}
 }
 
-// notePositions notes which watches' waiters have a position, and returns those that had one before and have none, and others without
-// one that are due to ask for it: many that begin to wait at the same time refuse each other's writes, and get none. joins says that
-// there are readers, and that none of those before is left: others who have waited for a writer may join them.
-func (l *Locker) notePositions(w *waiting, rec *record) (lost, outside map[*watch]bool, joins bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	joins = len(rec.Readers) > 0 && !slices.ContainsFunc(w.readers, func(r lockstate.Reader) bool { return rec.Has(r.Holder) })
-	w.readers = rec.Readers
-	lost, outside = map[*watch]bool{}, map[*watch]bool{}
-	now := l.elapsed()
-	for one := range w.watches {
-		has := one.waiter != "" && rec.Position(string(one.waiter)) > 0
-		lost[one] = one.queued && !has
-		if !has && !one.queued && one.waiter != "" && len(rec.Queue) < driver.MaxWaiters && now-one.sentAt >= joinPause {
-			one.sentAt, outside[one] = now, true
-		}
-		one.queued = has
-	}
-	return lost, outside, joins
+// changes is the watch of a value. Of several changes it looks at the latest, so that the store's goroutine is not kept waiting.
+type changes struct {
+	l      *Locker
+	name   string
+	w      *waiting
+	ctx    context.Context // ends with the watch
+	cancel context.CancelFunc
+	latest chan Value
+	ended  chan error // closed after the result of the watch
 }
 
-// wakeAll wakes the watches of a name. wake functions are called without mu, since they may stop their watch.
-func (l *Locker) wakeAll(w *waiting, kind driver.WakeupKind) {
-	for _, one := range l.watchesOf(w) {
-		one.report(driver.Wakeup{Kind: kind})
-	}
-}
-
-func (l *Locker) watchesOf(w *waiting) []*watch {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(w.watches))
-}
-
-// report reports what is due, and then ups.
-func (one *watch) report(ups ...driver.Wakeup) {
-	one.reports.Add(ups...)
-	one.reports.Make(func(up driver.Wakeup) {
-		if !one.stopped.Load() {
-			one.wake(up)
-		}
-	})
-}
-
-// setInEffect notes whether the store reports changes, and returns whether it did so before.
-func (l *Locker) setInEffect(w *waiting, inEffect bool) (before bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, w.inEffect = w.inEffect, inEffect
-	return before
-}
-
-// follow watches a name until nobody waits for it. After a failure it waits for the backoff.
-func (l *Locker) follow(ctx context.Context, name string, w *waiting) {
-	for failures := 0; ctx.Err() == nil; failures++ {
-		began := l.elapsed()
-		l.followOnce(ctx, name, w)
-		if ctx.Err() != nil {
-			return
-		}
-		if l.setInEffect(w, false) {
-			l.wakeAll(w, driver.WakingEnded)
-		}
-		if l.elapsed()-began > 2*longestRetry {
-			failures = 0
-		}
-		// At random: when the store is back, not all clients come at once.
-		longest := retry.Delay(failures, firstRetry, longestRetry)
-		retry.Wait(ctx, longest/2+rand.N(longest))
-	}
-}
-
-// followOnce watches a name until that fails. The values are looked at by a goroutine of their own, so that
-// the store's is not kept waiting. Of several changes it looks at the latest.
-func (l *Locker) followOnce(ctx context.Context, name string, w *waiting) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	changes, done := make(chan Value, 1), make(chan struct{})
+// open watches the value of a name, and returns when that is in effect.
+func (l *Locker) open(ctx context.Context, name string, w *waiting) (waitqueue.Events, error) {
+	e := &changes{l: l, name: name, w: w, latest: make(chan Value, 1), ended: make(chan error, 1)}
+	e.ctx, e.cancel = context.WithCancel(ctx)
 	go func() {
-		defer close(done)
-		for first := true; ; first = false {
-			select {
-			case v := <-changes:
-				if first {
-					l.setInEffect(w, true)
-					l.wakeAll(w, driver.WakingBegan)
-				} else {
-					l.changed(ctx, name, w, v)
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
+		defer close(e.ended)
+		defer e.cancel()
+		e.ended <- cmp.Or(l.config.Watch(e.ctx, lockrecord.Key(name), e.set), errWatchEnded)
 	}()
-	defer func() { cancel(); <-done }()
-	_ = l.config.Watch(ctx, lockrecord.Key(name), func(v Value) {
-		for {
-			select {
-			case changes <- v:
-				return
-			default:
-			}
-			select {
-			case <-changes: // a later one replaces it
-			default:
-			}
+	select {
+	case <-e.latest:
+		return e, nil
+	case err := <-e.ended:
+		return nil, err
+	}
+}
+
+var errWatchEnded = errors.New("the store has ended the watch")
+
+// set puts a value in the place of an earlier one.
+func (e *changes) set(v Value) {
+	for {
+		select {
+		case e.latest <- v:
+			return
+		default:
 		}
-	})
+		select {
+		case <-e.latest:
+		default:
+		}
+	}
+}
+
+// Next implements [waitqueue.Events].
+func (e *changes) Next(context.Context) error {
+	select {
+	case v := <-e.latest:
+		e.l.changed(e.ctx, e.name, e.w, v)
+		return nil
+	case err := <-e.ended:
+		return err
+	}
+}
+
+// Close implements [waitqueue.Events].
+func (e *changes) Close() {
+	e.cancel()
+	for range e.ended { // until the watch has returned
+	}
 }
 
 // changed wakes the watches of a name whose value has changed: those that may be granted the lock now. If the
@@ -270,32 +206,45 @@ func (l *Locker) changed(ctx context.Context, name string, w *waiting, v Value) 
 		return
 	}
 	if err != nil || v.Version == "" {
-		l.wakeAll(w, driver.WakingBegan)
+		w.follower.Gap()
 		return
 	}
-	// By the store's clock, the record was written at rec.Used.
-	rec := &s.record
+	for id, after := range l.due(w, &s.record) {
+		w.follower.Event(string(id), "", after)
+	}
+}
+
+// due returns the waiters that a record wakes, each after a time. By the store's clock, it was written at rec.Used.
+func (l *Locker) due(w *waiting, rec *record) map[driver.WaiterID]time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var woken []lockstate.Waiter
 	if rec.Holder == "" || len(rec.Readers) > 0 {
 		woken = rec.Woken(lockstate.Moment{Elapsed: rec.Used})
 	}
-	lost, outside, joins := l.notePositions(w, rec)
-	free := !rec.Held(lockstate.Moment{Elapsed: rec.Used}) // readers whose leases have expired may still be there
-	for _, one := range l.watchesOf(w) {
-		// A waiter that was passed over is woken, so that it gets a new position: a later change may have hidden the
-		// one that was meant to wake it.
-		if lost[one] {
-			one.report(driver.Wakeup{Kind: driver.WakingBegan})
-		}
-		if outside[one] {
-			one.report(driver.Wakeup{After: rand.N(joinPause)})
-		}
-		isWoken := one.waiter == "" && (free || joins) ||
-			slices.ContainsFunc(woken, func(w lockstate.Waiter) bool { return w.ID == string(one.waiter) })
-		if isWoken { // an expiry needs to wake nobody
-			one.report(driver.Wakeup{After: rec.turn(one.waiter)})
+	// An expiry needs to wake nobody; readers whose leases have expired may still be there.
+	free := !rec.Held(lockstate.Moment{Elapsed: rec.Used})
+	// There are readers, and none of those before is left: others who have waited for a writer may join them.
+	joins := len(rec.Readers) > 0 && !slices.ContainsFunc(w.readers, func(r lockstate.Reader) bool { return rec.Has(r.Holder) })
+	w.readers = rec.Readers
+	due, now := map[driver.WaiterID]time.Duration{}, l.elapsed()
+	for id, one := range w.waiters {
+		had := one.queued
+		one.queued = id != "" && rec.Position(string(id)) > 0
+		switch {
+		case id == "" && (free || joins),
+			slices.ContainsFunc(woken, func(w lockstate.Waiter) bool { return w.ID == string(id) }):
+			due[id] = rec.turn(id)
+		case id == "" || one.queued:
+		case had:
+			// It was passed over, and gets a new position: a later change may have hidden the one that was meant to wake it.
+			due[id] = 0
+		case len(rec.Queue) < driver.MaxWaiters && now-one.sentAt >= joinPause:
+			// Many that begin to wait at the same time refuse each other's writes, and get no position.
+			one.sentAt, due[id] = now, rand.N(joinPause)
 		}
 	}
+	return due
 }
 
 // turn is how long a waiter that is woken waits for those before it. A shared lock that is held is free for it now.

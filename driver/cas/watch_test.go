@@ -61,11 +61,11 @@ func TestEachWatchOfAWaiterThatWasPassedOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var began [2]int
-		for i := range began {
+		var woken [2]int
+		for i := range woken {
 			defer l.Wake("n", "waiter", func(up driver.Wakeup) {
-				if up.Kind == driver.WakingBegan {
-					began[i]++
+				if up == (driver.Wakeup{}) {
+					woken[i]++
 				}
 			})()
 		}
@@ -73,14 +73,14 @@ func TestEachWatchOfAWaiterThatWasPassedOver(t *testing.T) {
 		waits.Waiter, waits.QueueFor = "waiter", time.Hour
 		_, err = l.TryAcquire(ctx, waits)
 		synctest.Wait()
-		before := began
+		before := woken
 		if err := errors.Join(notHeld(err), other.Leave(ctx, "waiter", []string{"n"})); err != nil { // as a grant to the next one does
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if began[0] != before[0]+1 || began[1] != before[1]+1 {
-			t.Errorf("woken %v times, and %v times before", began, before)
+		if woken[0] != before[0]+1 || woken[1] != before[1]+1 {
+			t.Errorf("woken %v times, and %v times before", woken, before)
 		}
 		if err := other.Release(ctx, holder); err != nil {
 			t.Fatal(err)

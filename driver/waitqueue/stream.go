@@ -29,7 +29,7 @@ const (
 
 // Settings are the times of a stream. Those that are 0 have their defaults.
 type Settings struct {
-	LongestRetry, Linger time.Duration
+	LongestRetry, Linger, LongestBlind time.Duration
 	// Random returns a duration from 0 up to d, excluding d, which is more than 0. Clients of a server that
 	// recovers then do not open their streams together.
 	Random func(d time.Duration) time.Duration
@@ -97,6 +97,9 @@ func (s *Stream[W]) Init(settings Settings) {
 	}
 	if settings.Linger == 0 {
 		settings.Linger = Linger
+	}
+	if settings.LongestBlind == 0 {
+		settings.LongestBlind = LongestBlind
 	}
 	s.settings = settings
 }
@@ -254,7 +257,7 @@ func (s *Stream[W]) Failed(now, least time.Duration) []Call[W] {
 	backoff = backoff/2 + s.settings.Random(backoff/2)
 	s.failures++
 	s.phase, s.retryAt = resting, now+backoff
-	if s.blind || wasOpen && backoff <= LongestBlind {
+	if s.blind || wasOpen && backoff <= s.settings.LongestBlind {
 		return nil
 	}
 	s.blind = true
