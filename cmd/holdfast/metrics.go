@@ -9,13 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exposition"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/httpserver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/otelholdfast"
@@ -23,30 +21,37 @@ import (
 
 // metrics answers with what this process measures, in the format of Prometheus.
 type metrics struct {
-	http.Handler
-	hook     telemetry.Hook
-	registry *prom.Registry
+	hook   telemetry.Hook
+	reader *metric.ManualReader
+	more   func() []exposition.Family // beside what this process measures; may be nil
 }
 
 func newMetrics(opts ...otelholdfast.Option) (*metrics, error) {
-	registry := prom.NewRegistry()
-	exporter, err := prometheus.New(prometheus.WithRegisterer(registry), prometheus.WithoutScopeInfo(), prometheus.WithoutTargetInfo())
-	if err != nil {
-		return nil, err
-	}
-	opts = append(opts, otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(exporter))))
+	reader := metric.NewManualReader()
+	opts = append(opts, otelholdfast.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
 	measured, err := otelholdfast.New(opts...)
 	if err != nil {
 		return nil, err
 	}
-	built := build()
-	info := prom.NewGauge(prom.GaugeOpts{Name: "holdfast_build_info", Help: "1, with the version of this command.",
-		ConstLabels: prom.Labels{"version": orUnknown(built.Version), "commit": orUnknown(built.Commit), "goversion": built.Go}})
-	info.Set(1)
-	if err := registry.Register(info); err != nil {
-		return nil, err
+	return &metrics{hook: measured, reader: reader}, nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (m *metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	families, err := exposition.Measured(r.Context(), m.reader)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
-	return &metrics{promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), measured, registry}, nil
+	built := build()
+	info := exposition.Family{Name: "holdfast_build_info", Help: "1, with the version of this command.", Type: exposition.Gauge}
+	info.Add(1, "version", orUnknown(built.Version), "commit", orUnknown(built.Commit), "goversion", built.Go)
+	families = append(families, info)
+	if m.more != nil {
+		families = append(families, m.more()...)
+	}
+	w.Header().Set("Content-Type", exposition.ContentType)
+	_ = exposition.Write(w, families) // a scraper that has gone away needs no answer
 }
 
 // overrunHook counts an overrun only if the command may have run on. The guardian is asked on

@@ -136,9 +136,7 @@ func (s *serveCmd) Run(a *app) error {
 			options.MayBreak = func(*http.Request) bool { return true } // the guard has let the reader in
 			options.User = s.user()
 		}
-		if err := measured.registry.Register(httpserver.NewLockMetrics(client, s.Prefix, s.LockMetrics)); err != nil {
-			return err
-		}
+		measured.more = httpserver.NewLockMetrics(client, s.Prefix, s.LockMetrics).Families
 		page, err := web.New(client, options)
 		if err != nil {
 			return err

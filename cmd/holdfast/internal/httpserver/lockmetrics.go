@@ -6,27 +6,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exposition"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/lockview"
 )
 
 // scrapeTimeout bounds the listing of one scrape. Prometheus itself waits for 10s by default.
 const scrapeTimeout = 8 * time.Second
-
-var (
-	descListed    = prom.NewDesc("holdfast_locks_listed", "1 if the backend has listed its locks, 0 if that failed.", nil, nil)
-	descLocks     = prom.NewDesc("holdfast_locks", "Number of locks in a state.", []string{"state"}, nil)
-	descOmitted   = prom.NewDesc("holdfast_locks_omitted", "Number of locks beyond --lock-metrics.", nil, nil)
-	descHeld      = prom.NewDesc("holdfast_lock_held", "1 if the lock is held, 0 if it is free.", []string{"lock"}, nil)
-	descHolders   = prom.NewDesc("holdfast_lock_holders", "Number of holders: several if they share the lock.", []string{"lock"}, nil)
-	descAge       = prom.NewDesc("holdfast_lock_age_seconds", "Time since the lock was acquired.", []string{"lock"}, nil)
-	descRemaining = prom.NewDesc("holdfast_lock_remaining_seconds", "Time until the lease ends unless it is renewed.", []string{"lock"}, nil)
-	descWaiters   = prom.NewDesc("holdfast_lock_waiters", "Number of waiters with a position in the lock's queue.", []string{"lock"}, nil)
-	descToken     = prom.NewDesc("holdfast_lock_token", "Fencing token of the holder, or of the last one.", []string{"lock"}, nil)
-)
 
 // LockMetrics are the metrics of the backend's locks. Each scrape lists them once; scrapes that come together share a listing.
 type LockMetrics struct {
@@ -48,49 +35,55 @@ func NewLockMetrics(client *holdfast.Client, prefix string, limit int) *LockMetr
 	return m
 }
 
-// Describe is empty, so that a collector without locks is allowed.
-func (m *LockMetrics) Describe(chan<- *prom.Desc) {}
-
-// Collect lists the locks.
-func (m *LockMetrics) Collect(out chan<- prom.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+// Families lists the locks.
+func (m *LockMetrics) Families() []exposition.Family {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout) // the listing is also for scrapes that come meanwhile
 	defer cancel()
-	gauge := func(desc *prom.Desc, value float64, labels ...string) {
-		// A name in a store that anybody may write to may not be UTF-8, which no label can have.
-		if metric, err := prom.NewConstMetric(desc, prom.GaugeValue, value, labels...); err == nil {
-			out <- metric
-		}
+	gauge := func(name, help string) exposition.Family {
+		return exposition.Family{Name: name, Help: help, Type: exposition.Gauge}
 	}
+	listed := gauge("holdfast_locks_listed", "1 if the backend has listed its locks, 0 if that failed.")
 	if m.listing.ask(ctx) != nil {
-		gauge(descListed, 0)
-		return
+		listed.Add(0)
+		return []exposition.Family{listed}
 	}
-	gauge(descListed, 1)
+	listed.Add(1)
+	var (
+		locks     = gauge("holdfast_locks", "Number of locks in a state.")
+		omitted   = gauge("holdfast_locks_omitted", "Number of locks beyond --lock-metrics.")
+		held      = gauge("holdfast_lock_held", "1 if the lock is held, 0 if it is free.")
+		holders   = gauge("holdfast_lock_holders", "Number of holders: several if they share the lock.")
+		age       = gauge("holdfast_lock_age_seconds", "Time since the lock was acquired.")
+		remaining = gauge("holdfast_lock_remaining_seconds", "Time until the lease ends unless it is renewed.")
+		waiters   = gauge("holdfast_lock_waiters", "Number of waiters with a position in the lock's queue.")
+		token     = gauge("holdfast_lock_token", "Fencing token of the holder, or of the last one.")
+	)
 	s := m.latest.Load()
 	counts := s.Count()
 	for _, state := range lockview.States {
-		gauge(descLocks, float64(counts[state]), state)
+		locks.Add(float64(counts[state]), "state", state)
 	}
 	shown := s.Select(lockview.Selection{Sort: "held"})
-	gauge(descOmitted, float64(max(0, len(shown)-m.limit)))
+	omitted.Add(float64(max(0, len(shown)-m.limit)))
 	for _, r := range shown[:min(len(shown), m.limit)] {
-		held, holders := 0.0, 0.0
+		isHeld, count := 0.0, 0.0
 		if r.State == driver.StateHeld {
-			held, holders = 1, float64(max(1, len(r.Holders)))
+			isHeld, count = 1, float64(max(1, len(r.Holders)))
 			if !r.AcquiredAt.IsZero() {
-				gauge(descAge, max(0, time.Since(r.AcquiredAt).Seconds()), r.Name)
+				age.Add(max(0, time.Since(r.AcquiredAt).Seconds()), "lock", r.Name)
 			}
 			if r.RemainingKnown {
-				gauge(descRemaining, r.Remaining.Seconds(), r.Name)
+				remaining.Add(r.Remaining.Seconds(), "lock", r.Name)
 			}
 		}
 		if slices.Contains([]driver.State{driver.StateHeld, driver.StateFree}, r.State) {
-			gauge(descHeld, held, r.Name)
-			gauge(descHolders, holders, r.Name)
+			held.Add(isHeld, "lock", r.Name)
+			holders.Add(count, "lock", r.Name)
 		}
-		gauge(descWaiters, float64(r.Waiters), r.Name)
+		waiters.Add(float64(r.Waiters), "lock", r.Name)
 		if r.Token != 0 {
-			gauge(descToken, float64(r.Token), r.Name)
+			token.Add(float64(r.Token), "lock", r.Name)
 		}
 	}
+	return []exposition.Family{listed, locks, omitted, held, holders, age, remaining, waiters, token}
 }

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exposition"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
@@ -56,13 +52,11 @@ func TestLockMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	scrape := func(limit int) string {
-		registry := prom.NewRegistry()
-		if err := registry.Register(NewLockMetrics(client, "", limit)); err != nil {
+		var answer strings.Builder
+		if err := exposition.Write(&answer, NewLockMetrics(client, "", limit).Families()); err != nil {
 			t.Fatal(err)
 		}
-		answer := httptest.NewRecorder()
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
-		return answer.Body.String()
+		return answer.String()
 	}
 	for _, c := range []struct {
 		limit      int
