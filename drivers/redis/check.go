@@ -169,7 +169,7 @@ func (e *examination) persistence(ctx context.Context) bool {
 }
 
 func (e *examination) replicas(ctx context.Context) bool {
-	n, expected := e.number("connected_slaves"), e.store.config.replicas
+	n, expected := replicasIn(e.info), e.store.config.replicas
 	needed := majority(max(n, expected))
 	switch {
 	case n == 0 && expected <= 0:

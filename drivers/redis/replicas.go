@@ -56,8 +56,8 @@ func (s *store) addWait(ctx context.Context, pipe goredis.Pipeliner) (confirmed 
 			return nil
 		}
 		n, err := wait.Int()
-		if err != nil {
-			return fmt.Errorf("waiting for the replicas: %w", err)
+		if err != nil { // a refusal to wait refuses no write
+			return fmt.Errorf("%w: waiting for the replicas: %s", cas.ErrNotSafe, err.Error())
 		}
 		if n < needed {
 			return fmt.Errorf("%w: %d of %d replicas have confirmed it within %v, and %d must; if there are fewer replicas now, "+
@@ -69,13 +69,26 @@ func (s *store) addWait(ctx context.Context, pipe goredis.Pipeliner) (confirmed 
 
 // sawReplicas notes how many replicas the server has.
 func (s *store) sawReplicas(info string) {
-	n, err := strconv.ParseInt(fieldOf(info, "connected_slaves"), 10, 32)
-	for err == nil {
+	n := int64(replicasIn(info))
+	for {
 		most := s.replicas.Load()
 		if n <= most || s.replicas.CompareAndSwap(most, n) {
 			return
 		}
 	}
+}
+
+// replicasIn counts the replicas in an answer to INFO. A program that copies the data, such as "redis-cli --rdb", is among them,
+// without a port: it can be no primary, and goes away.
+func replicasIn(info string) (n int) {
+	for line := range strings.SplitSeq(info, "\n") {
+		name, facts, _ := strings.Cut(strings.TrimSpace(line), ":")
+		number, is := strings.CutPrefix(name, "slave")
+		if _, err := strconv.Atoi(number); is && err == nil && !strings.Contains(facts, ",port=0,") {
+			n++
+		}
+	}
+	return n
 }
 
 // fieldOf returns a field of the answer to INFO, or "".

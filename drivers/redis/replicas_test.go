@@ -3,7 +3,11 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,5 +116,60 @@ func TestReplicaThatComesLater(t *testing.T) {
 	}
 	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A user who may not wait for replicas is granted nothing that stays: the write that was done before the refusal is undone.
+func TestWithoutWait(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	var rights []any
+	for _, r := range leastRights {
+		if r != "+wait" {
+			rights = append(rights, r)
+		}
+	}
+	l := openAt(t, makeUser(t, s, rights...), WithReplicas(1))
+	lease, err := l.TryAcquire(t.Context(), request("n", "a"))
+	if !errors.Is(err, cas.ErrNotSafe) || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), "WAIT") &&
+		!strings.Contains(err.Error(), "'wait'") {
+		t.Errorf("granted %v, %v", lease, err)
+	}
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != driver.StateFree {
+		t.Errorf("%v, %v, want a free lock", r, err)
+	}
+}
+
+// A program that copies the data, as a backup does, is no replica: it goes away, and nothing waits for it then.
+func TestBackupIsNoReplica(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := openAt(t, s.URL())
+	backup, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ok = "+OK\r\n"
+	got := make([]byte, len(ok))
+	if _, err := fmt.Fprintf(backup, "AUTH %s\r\n", redistest.Password); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(backup, got); err != nil || string(got) != ok {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if _, err := fmt.Fprint(backup, "SYNC\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	var copied sync.WaitGroup
+	copied.Go(func() { _, _ = io.Copy(io.Discard, backup) })
+	defer copied.Wait()
+	defer func() { _ = backup.Close() }()
+	awaitReplicas(t, s, "1")
+	l.store.learnedAt.Store(0)
+	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err != nil || l.store.expected() != 0 {
+		t.Errorf("%d replicas, %v", l.store.expected(), err)
+	}
+	if found := examine(t, s.URL()); found[subjectReplicas].Level != driver.LevelOK || !strings.Contains(found[subjectReplicas].Detail, "none") {
+		t.Error(found[subjectReplicas])
 	}
 }
