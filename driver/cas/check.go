@@ -38,6 +38,15 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	return nil
 }
 
+// MissingStore is for [driver.MissingStore]. A store that can be opened is not missing, but it may not answer, and nothing else shows that
+// to a program that waits for changes.
+func (l *Locker) MissingStore(ctx context.Context) (string, error) {
+	return "", l.call(ctx, "look for the store", "", nil, func(ctx context.Context) error {
+		_, err := l.get(ctx, ProbeKey)
+		return err
+	})
+}
+
 // finding says what programs have found so far about the conditional writes of the store.
 func (t trials) finding() driver.Finding {
 	f := driver.Finding{Subject: subjectWrites}

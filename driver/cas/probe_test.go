@@ -220,3 +220,18 @@ func TestConfig(t *testing.T) {
 		t.Errorf("without a store: %v", err)
 	}
 }
+
+// A store that does not answer is not one that is missing, and is noticed when somebody asks.
+func TestMissingStore(t *testing.T) {
+	store := newStore()
+	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, CallLimit: 100 * time.Millisecond})
+	if missing, err := driver.MissingStore(t.Context(), l); missing != "" || err != nil {
+		t.Error(missing, err)
+	}
+	store.mu.Lock()
+	store.stalled[""] = make(chan struct{})
+	store.mu.Unlock()
+	if missing, err := driver.MissingStore(t.Context(), l); missing != "" || err == nil || driver.OutcomeKnown(err) {
+		t.Error(missing, err)
+	}
+}
