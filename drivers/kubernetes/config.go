@@ -1,7 +1,6 @@
 package kubernetes
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
@@ -54,9 +54,9 @@ const (
 	agent     = "holdfast"
 )
 
-// connect makes the clients for an API server: requests for a Locker's calls, and watches for what goes on for minutes. done closes
-// their connections.
-func connect(config *rest.Config) (base string, requests, watches *httpstore.Client, done func(context.Context) error, err error) {
+// connect makes the clients for an API server: requests for a Locker's calls, and watches for what goes on for minutes. closeIdle
+// closes those of their connections that are not in use.
+func connect(config *rest.Config) (base string, requests, watches *httpstore.Client, closeIdle func(), err error) {
 	own := rest.CopyConfig(config)
 	own.Timeout = 0 // that of each call's context applies
 	if own.UserAgent == "" {
@@ -70,6 +70,14 @@ func connect(config *rest.Config) (base string, requests, watches *httpstore.Cli
 	if err != nil || server.User != nil {
 		return "", nil, nil, nil, driver.Invalid("API server", "of the configuration", "a URL without a user, such as https://10.0.0.1:6443")
 	}
+	if own.BearerTokenFile != "" { // a token that is refused is read again, and not only every minute
+		tokens := transport.NewCachedFileTokenSource(own.BearerTokenFile)
+		if _, err := tokens.Token(); err != nil {
+			return "", nil, nil, nil, unusable(err)
+		}
+		own.Wrap(transport.ResettableTokenSourceWrapTransport(tokens))
+		own.BearerToken, own.BearerTokenFile = "", ""
+	}
 	watched, err := rest.HTTPClientFor(own)
 	if err != nil {
 		return "", nil, nil, nil, unusable(err)
@@ -81,16 +89,15 @@ func connect(config *rest.Config) (base string, requests, watches *httpstore.Cli
 	if err != nil {
 		return "", nil, nil, nil, unusable(err)
 	}
-	done = func(context.Context) error {
+	closeIdle = func() {
 		for _, c := range []*http.Client{asked, watched} {
 			if c.Transport != nil {
 				utilnet.CloseIdleConnectionsFor(c.Transport)
 			}
 		}
-		return nil
 	}
 	requests, watches = httpstore.New(bounded(asked, own), maxAnswer), httpstore.New(bounded(watched, own), maxAnswer)
-	return strings.TrimSuffix(server.String(), "/"), requests, watches, done, nil
+	return strings.TrimSuffix(server.String(), "/"), requests, watches, closeIdle, nil
 }
 
 // bounded makes the requests of a client end with their contexts, although a plug-in that gets a credential may hang.

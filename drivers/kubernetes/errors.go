@@ -16,9 +16,11 @@ var errNoLease = errors.New("the answer is no Lease: is there another server bet
 
 // status is what the API server says of a request that it has refused.
 type status struct {
-	Kind    string `json:"kind"`
-	Message string `json:"message"`
-	Reason  string `json:"reason"`
+	Kind     string `json:"kind"`
+	Message  string `json:"message"`
+	Metadata struct {
+		Continue string `json:"continue"`
+	} `json:"metadata"`
 	Details struct {
 		Kind   string `json:"kind"`
 		Causes []struct {

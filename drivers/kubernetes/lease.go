@@ -104,10 +104,19 @@ func (s spec) seconds() int64 {
 	return *s.LeaseDurationSeconds
 }
 
-// same reports whether two Leases have the same holder and the same last renewal.
+// same reports whether two Leases have the same grant. The identity of a lock is another one for each grant.
 func (s spec) same(other spec) bool {
-	return s.holder() == other.holder() && s.seconds() == other.seconds() && s.AcquireTime.equal(other.AcquireTime) &&
-		s.RenewTime.equal(other.RenewTime)
+	return s.holder() == other.holder() && s.seconds() == other.seconds() && s.AcquireTime.equal(other.AcquireTime)
+}
+
+// freedByLoser reports whether an elector that had lost the Lease, and had not noticed, has released it under a lock. The electors of
+// client-go 0.37 read the Lease before they release it, and do not look whose it is. One that had acquired it since would have
+// counted that in leaseTransitions, and a person who frees the lock by taking the holder away leaves renewTime as it is.
+//
+// Promise 1: the lock is still held. Its next renewal writes the fields again.
+func (s spec) freedByLoser(ours spec) bool {
+	return s.holder() == "" && ours.holder() != "" && s.LeaseTransitions != nil && *s.LeaseTransitions == *ours.LeaseTransitions &&
+		!s.RenewTime.equal(ours.RenewTime)
 }
 
 // value is what a Lease says, at a time of the API server that was read with it.
@@ -116,7 +125,7 @@ func (l *lease) value(now time.Time) cas.Value {
 	written, renewed := l.stamps()
 	v.Unsure = !now.IsZero() && written.Sub(now) > maxAhead
 	present, ok := cas.ReadPresent(v.Data)
-	if len(v.Data) > 0 && (!ok || !present.Other && l.Spec.same(specOf(present))) {
+	if ours := specOf(present); len(v.Data) > 0 && (!ok || !present.Other && (l.Spec.same(ours) || l.Spec.freedByLoser(ours))) {
 		return v // also a record that is damaged
 	}
 	if len(v.Data) == 0 {

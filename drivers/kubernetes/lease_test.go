@@ -120,6 +120,9 @@ func TestElectorHolds(t *testing.T) {
 		if _, err := try(t, l, "op", "b", 10*time.Second); !errors.Is(err, driver.ErrHeld) {
 			t.Errorf("%s: 14 s after the renewal: %v", what, err)
 		}
+		if err := server.EditAs("kubectl-label", "op", `{"metadata": {"labels": {"team": "a"}}}`); err != nil { // no renewal
+			t.Fatal(err)
+		}
 		clock.Advance(4 * time.Second)
 		next := acquire(t, l, "op", "b", 10*time.Second)
 		if s := leaseAt(server, "op").Spec; !strings.HasPrefix(s.holder(), "host-b_") || *s.LeaseTransitions != 8 || next.Token <= lease.Token {
@@ -135,6 +138,80 @@ func TestElectorHolds(t *testing.T) {
 		if last := acquire(t, l, "op", "c", 10*time.Second); last.Token <= next.Token {
 			t.Errorf("%s: the token %d after %d", what, last.Token, next.Token)
 		}
+	}
+}
+
+// An elector that has lost the Lease, and does not know it, may release it under the lock that has it now. That frees nothing.
+func TestElectorReleasesALock(t *testing.T) {
+	t.Parallel()
+	l, server, clock := fixed(t)
+	first := acquire(t, l, "op", "a", 10*time.Second)
+	if err := l.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	lease := acquire(t, l, "op", "b", 10*time.Second)
+	clock.Advance(time.Second)
+	text := clock.Now().UTC().Format(microTime)
+	if err := server.Edit("op", fmt.Sprintf(`{"spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": %q, "renewTime": %q,
+		"leaseTransitions": 1}}`, text, text)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := try(t, l, "op", "c", 10*time.Second); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("released by an elector that has lost it: %v", err)
+	}
+	lease, err := l.Renew(t.Context(), lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := leaseAt(server, "op").Spec; !strings.HasPrefix(s.holder(), "host-b_") || s.seconds() != 12 {
+		t.Errorf("after the next renewal the fields are %s", server.Lease("op"))
+	}
+	clock.Advance(12 * time.Second)
+	if next := acquire(t, l, "op", "c", 10*time.Second); next.Token <= lease.Token {
+		t.Errorf("the token %d after %d", next.Token, lease.Token)
+	}
+}
+
+// Tokens rise also if the Lease is deleted within the same second of the server's clock, and if an elector makes it anew.
+func TestTokensAfterADeletion(t *testing.T) {
+	t.Parallel()
+	l, server, _ := fixed(t)
+	var last uint64
+	for i := range 6 {
+		lease := acquire(t, l, "op", fmt.Sprint(i), 10*time.Second)
+		if lease.Token <= last {
+			t.Errorf("the token %d came after %d", lease.Token, last)
+		}
+		last = lease.Token
+		if !server.Delete("op") {
+			t.Fatal("there is no Lease")
+		}
+		if i%2 == 0 { // an elector that has released
+			if err := server.Create("op", `{"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}`); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A person may write a holder alone, without a duration and times. Such a Lease is held, and is taken over after an observation.
+func TestHolderAlone(t *testing.T) {
+	t.Parallel()
+	l, server, clock := fixed(t)
+	if err := server.Create("op", `{"spec": {"holderIdentity": "somebody"}}`); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(time.Hour)
+	if _, err := try(t, l, "op", "b", 10*time.Second); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("beside a holder without times: %v", err)
+	}
+	r, err := l.Inspect(t.Context(), "op")
+	if err != nil || r.Owner != "somebody" || r.TTL != time.Second {
+		t.Errorf("%q has it for %v, %v", r.Owner, r.TTL, err)
+	}
+	if _, err := l.TryAcquire(t.Context(), driver.Request{Name: "op", ID: driver.NewLeaseID("b"), Owner: "b", TTL: 10 * time.Second,
+		Replace: r.Revision}); err != nil {
+		t.Errorf("taken over after an observation: %v", err)
 	}
 }
 
@@ -181,59 +258,20 @@ func TestElectorWithoutStamps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := server.Edit("op", `{"spec": {"renewTime": "2020-01-01T00:00:02.000000Z"}}`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TryAcquire(t.Context(), driver.Request{Name: "op", ID: driver.NewLeaseID("b"), Owner: "b", TTL: 10 * time.Second,
+		Replace: r.Revision}); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("taken over from an elector that has renewed: %v", err)
+	}
+	if r, err = l.Inspect(t.Context(), "op"); err != nil {
+		t.Fatal(err)
+	}
 	// A waiter that has seen no change for the whole duration says so by Replace.
 	if _, err := l.TryAcquire(t.Context(), driver.Request{Name: "op", ID: driver.NewLeaseID("b"), Owner: "b", TTL: 10 * time.Second,
 		Replace: r.Revision}); err != nil {
 		t.Errorf("taken over after an observation: %v", err)
-	}
-}
-
-// A stamp that is later than the reading server's time says that the clocks of the servers disagree.
-func TestClocksOfServersDisagree(t *testing.T) {
-	t.Parallel()
-	l, server, clock := fixed(t)
-	server.SetStamps(func() time.Time { return clock.Now().Add(20 * time.Second) })
-	acquire(t, l, "op", "a", 10*time.Second)
-	v, err := l.store.Get(t.Context(), "op")
-	if err != nil || !v.Unsure {
-		t.Errorf("a stamp of the future is not noticed: %v", err)
-	}
-	clock.Advance(30 * time.Second)
-	if v, err = l.store.Get(t.Context(), "op"); err != nil || v.Unsure {
-		t.Errorf("a stamp of the past counts as one of the future: %v", err)
-	}
-}
-
-// Answers of two servers whose clocks differ are noticed, however a process meets them, and answers of one clock are not taken for
-// those of two.
-func TestClocks(t *testing.T) {
-	for what, c := range map[string]struct {
-		second time.Duration // by how much the second server is ahead
-		want   bool
-	}{
-		"one": {0, false}, "within a second": {900 * time.Millisecond, false}, "ahead": {4 * time.Second, true},
-		"behind": {-4 * time.Second, true},
-	} {
-		now := time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
-		began := now
-		clocks := clocks{elapsed: func() time.Duration { return now.Sub(began) }}
-		for i := range 100 {
-			sent := clocks.elapsed()
-			now = now.Add(time.Duration(100+37*i%400) * time.Millisecond)
-			server := now.Add(-50 * time.Millisecond)
-			if i%2 == 1 {
-				server = server.Add(c.second)
-			}
-			clocks.note(server.Truncate(time.Second), sent)
-		}
-		clocks.note(time.Time{}, 0)
-		if got := clocks.disagree(); got != c.want {
-			t.Errorf("%s: disagree = %v", what, got)
-		}
-		now = now.Add(distrust + time.Second)
-		if clocks.disagree() {
-			t.Errorf("%s: they still disagree after %v", what, distrust)
-		}
 	}
 }
 
@@ -293,6 +331,14 @@ func TestPages(t *testing.T) {
 	}
 	if n := server.Requests("list") - before; n != 3 {
 		t.Errorf("%d requests for three pages", n)
+	}
+	expired := 0
+	server.SetFaults(func(kubernetestest.Request) kubernetestest.Fault {
+		expired++
+		return kubernetestest.Fault{Expired: expired == 2}
+	})
+	if names := list(t, l); len(names) != 2*pageSize+11 {
+		t.Errorf("%d names after the token of a page had expired", len(names))
 	}
 }
 

@@ -62,12 +62,13 @@ func New(ctx context.Context, config *rest.Config, namespace string, opts ...Opt
 	if err := driver.ValidateHistory(driver.ParamHistory, c.history); err != nil {
 		return nil, err
 	}
-	server, requests, watches, done, err := connect(config)
+	server, requests, watches, closeIdle, err := connect(config)
 	if err != nil {
 		return nil, connectError(err)
 	}
+	done := func(context.Context) error { closeIdle(); return nil }
 	s := &store{requests: requests, watches: watches, server: server, namespace: namespace, prefix: c.prefix,
-		clocks: clocks{elapsed: c.elapsed}, slots: make(chan struct{}, maxRequests)}
+		clocks: clocks{elapsed: c.elapsed}, slots: make(chan struct{}, maxRequests), closeIdle: closeIdle}
 	var used cas.Store = s
 	if c.wrap != nil {
 		used = c.wrap(s)

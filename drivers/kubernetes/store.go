@@ -21,11 +21,9 @@ type store struct {
 	prefix            string
 	clocks            clocks
 	slots             chan struct{} // a place for each request under way
+	closeIdle         func()        // closes the connections on which no request is under way
+	hold              hold
 }
-
-// maxRequests is how many requests are under way at a time. client-go keeps 25 idle connections: with more requests each of the others
-// would cost a handshake.
-const maxRequests = 24
 
 // leases is the URL of all Leases.
 func (s *store) leases() string {
@@ -34,29 +32,9 @@ func (s *store) leases() string {
 
 func (s *store) lease(name string) string { return s.leases() + "/" + name }
 
-// send makes a request and notes the time of the answer.
-func (s *store) send(ctx context.Context, r httpstore.Request) (httpstore.Answer, error) {
-	if r.Header == nil {
-		r.Header = http.Header{}
-	}
-	r.Header.Set("Accept", "application/json")
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		return httpstore.Answer{}, ctx.Err()
-	}
-	sent := s.clocks.elapsed()
-	answer, err := s.requests.Send(ctx, r)
-	if err == nil {
-		s.clocks.note(answer.Now(), sent)
-	}
-	return answer, err
-}
-
 // Get implements [cas.Store].
 func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
-	name := leaseName(s.prefix, key)
+	name, asked := leaseName(s.prefix, key), s.clocks.elapsed()
 	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.lease(name)})
 	switch {
 	case err != nil:
@@ -70,11 +48,14 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 	if err := json.Unmarshal(answer.Body, &l); err != nil || l.Metadata.ResourceVersion == "" {
 		return cas.Value{}, errNoLease
 	}
-	return s.valueOf(&l, answer.Now()), nil
+	return s.valueOf(&l, answer.Now(), asked), nil
 }
 
-// valueOf is the value of a Lease, which is unsure also if answers have shown that the servers' clocks disagree.
-func (s *store) valueOf(l *lease, now time.Time) cas.Value {
+// valueOf is the value of a Lease, which is unsure also if answers or stamps have shown that the servers' clocks disagree. asked is
+// the elapsed time when the read began.
+func (s *store) valueOf(l *lease, now time.Time, asked time.Duration) cas.Value {
+	written, _ := l.stamps()
+	s.clocks.noteStamp(l.Metadata.Name, l.Metadata.ResourceVersion, written, now, asked)
 	v := l.value(now)
 	v.Unsure = v.Unsure || s.clocks.disagree()
 	return v
@@ -83,7 +64,7 @@ func (s *store) valueOf(l *lease, now time.Time) cas.Value {
 // missing is the value of a key without a Lease. One of this name may have been deleted within the present second of the server's
 // clock: the version of the list is greater than that of all its writes.
 func (s *store) missing(ctx context.Context, name string) (cas.Value, error) {
-	query := url.Values{"fieldSelector": {"metadata.name=" + name}, "limit": {"1"}}
+	query, asked := url.Values{"fieldSelector": {"metadata.name=" + name}, "limit": {"1"}}, s.clocks.elapsed()
 	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.leases() + "?" + query.Encode()})
 	if err != nil {
 		return cas.Value{}, err
@@ -96,8 +77,9 @@ func (s *store) missing(ctx context.Context, name string) (cas.Value, error) {
 		return cas.Value{}, err
 	}
 	if len(page.Items) > 0 { // it was made meanwhile
-		return s.valueOf(&page.Items[0], answer.Now()), nil
+		return s.valueOf(&page.Items[0], answer.Now(), asked), nil
 	}
+	s.clocks.noteStamp(name, "", time.Time{}, answer.Now(), asked)
 	return cas.Value{Now: answer.Now(), Order: order(page.Metadata.ResourceVersion)}, nil
 }
 
@@ -177,9 +159,13 @@ func (s *store) list(ctx context.Context, prefix, after string, query url.Values
 	if after != "" {
 		query.Set("continue", after)
 	}
+	asked := s.clocks.elapsed()
 	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.leases() + "?" + query.Encode()})
 	if err != nil {
 		return nil, "", err
+	}
+	if next := statusOf(answer).Metadata.Continue; answer.Status == http.StatusGone && next != "" && next != after {
+		return nil, next, nil // the list goes on with what there is now
 	}
 	if !answer.Done() {
 		return nil, "", s.refused(answer)
@@ -191,7 +177,7 @@ func (s *store) list(ctx context.Context, prefix, after string, query url.Values
 	var items []cas.Item
 	for _, l := range p.Items {
 		if key, ok := s.keyFor(&l); ok && strings.HasPrefix(key, prefix) {
-			items = append(items, cas.Item{Key: key, Value: s.valueOf(&l, answer.Now())})
+			items = append(items, cas.Item{Key: key, Value: s.valueOf(&l, answer.Now(), asked)})
 		}
 	}
 	return items, p.Metadata.Continue, nil

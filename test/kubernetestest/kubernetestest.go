@@ -25,7 +25,7 @@ import (
 // then has a prefix of its own.
 const EnvURL = "HOLDFAST_TEST_KUBERNETES_URL"
 
-// Namespace is the one that exists, and Token the one credential that is accepted.
+// Namespace is the one that exists, and Token the one credential that is accepted until SetToken.
 const (
 	Namespace = "locks"
 	Token     = "secret-bearer-of-the-test"
@@ -50,6 +50,7 @@ type Server struct {
 	used    map[string]string // the protocol of a verb's latest request
 	noTimes bool
 	stamps  func() time.Time
+	token   string
 }
 
 // object is a Lease as JSON has it.
@@ -60,10 +61,12 @@ type Request struct{ Verb, Name string }
 
 // Fault is what becomes of a request. The zero Fault answers it.
 type Fault struct {
-	// Status, if not 0, is answered, and nothing is done.
-	Status int
+	// Status, if not 0, is answered, and nothing is done. RetryAfter, if not 0, is a header of that answer, in seconds.
+	Status, RetryAfter int
 	// Unanswered: it is done, and the connection is closed instead of an answer.
 	Unanswered bool
+	// Expired: a list that goes on is told that its token has expired, and gets another one.
+	Expired bool
 	// Twice: it is done twice, and the second answer is sent.
 	Twice bool
 }
@@ -92,7 +95,7 @@ func StartPlain(tb testing.TB) *Server {
 func newServer() *Server {
 	return &Server{now: time.Now, version: 1000, leases: map[string]map[string]object{Namespace: {}}, watches: map[*watch]struct{}{},
 		denied: map[string]bool{}, stalled: map[string]chan struct{}{}, counts: map[string]int{},
-		used: map[string]string{}}
+		used: map[string]string{}, token: Token}
 }
 
 func (s *Server) close() {
@@ -193,6 +196,13 @@ func (s *Server) Stall(name string) (resume func()) {
 	})
 }
 
+// SetToken replaces the credential that is accepted.
+func (s *Server) SetToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = token
+}
+
 // SetFaults sets what becomes of requests.
 func (s *Server) SetFaults(fault func(Request) Fault) {
 	s.mu.Lock()
@@ -259,10 +269,13 @@ func (s *Server) Delete(name string) bool {
 }
 
 // Edit changes a Lease by a merge patch, as kubectl does.
-func (s *Server) Edit(name, patch string) error {
+func (s *Server) Edit(name, patch string) error { return s.EditAs("kubectl-edit", name, patch) }
+
+// EditAs is Edit by another manager of fields.
+func (s *Server) EditAs(manager, name, patch string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.patch(Namespace, name, "kubectl-edit", decode([]byte(patch)))
+	a := s.patch(Namespace, name, manager, decode([]byte(patch)))
 	if a.status != http.StatusOK {
 		return fmt.Errorf("%d %s", a.status, encode(a.body))
 	}

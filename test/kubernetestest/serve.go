@@ -32,6 +32,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.counts[verb]++
 	s.used[verb] = r.Proto
+	bearer := "Bearer " + s.token
 	stalled, fault := s.stalled[stallKey(r, name, decode(body))], Fault{}
 	if s.fault != nil {
 		fault = s.fault(Request{verb, nameIn(r, name, decode(body))})
@@ -48,8 +49,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case fault.Status != 0:
 		a = refusal(fault.Status, "InternalError", "a fault of the test", "leases")
-		w.Header().Set("Retry-After", "1")
-	case r.Header.Get("Authorization") != "Bearer "+Token:
+		if fault.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
+		}
+	case r.Header.Get("Authorization") != bearer:
 		a = refusal(http.StatusUnauthorized, "Unauthorized", "Unauthorized", "")
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
 		a = s.review(decode(body))
@@ -63,6 +66,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if verb == "watch" {
 			s.watch(w, r, namespace, fieldName(r))
 			return
+		}
+		if token := r.URL.Query().Get("continue"); fault.Expired && token != "" {
+			a = refusal(http.StatusGone, "Expired", "The provided continue parameter is too old", "")
+			part(a.body, "metadata")["continue"] = token + "\x00"
+			break
 		}
 		for range map[bool]int{false: 1, true: 2}[fault.Twice] {
 			a = s.do(r, verb, namespace, name, decode(body))

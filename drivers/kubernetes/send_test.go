@@ -1,0 +1,217 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
+	"github.com/holdfast-go/holdfast/test/kubernetestest"
+)
+
+// openWith opens a Locker on a server with a configuration.
+func openWith(t *testing.T, config *rest.Config) *Locker {
+	t.Helper()
+	l, err := New(t.Context(), config, kubernetestest.Namespace, onlyReads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
+	return l
+}
+
+// A token that was replaced in its file is used at once. One that is refused is tried twice, and no more.
+func TestRotatedToken(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	config := configFor(server.Host())
+	config.BearerToken, config.BearerTokenFile = "", filepath.Join(t.TempDir(), "token")
+	rotate := func(token string) {
+		if err := os.WriteFile(config.BearerTokenFile, []byte(token+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rotate(kubernetestest.Token)
+	l := openWith(t, config)
+	lease := acquire(t, l, "n", "a", 30*time.Second)
+	server.SetToken("another-secret")
+	rotate("another-secret")
+	lease, err := l.Renew(t.Context(), lease)
+	if err != nil {
+		t.Fatalf("after the token was replaced: %v", err)
+	}
+	server.SetToken("a-third-secret")
+	before := server.Requests("get")
+	if _, err := l.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrDenied) || server.Requests("get") != before+2 {
+		t.Errorf("with an old token: %v after %d requests", err, server.Requests("get")-before)
+	}
+	rotate("a-third-secret")
+	if err := l.Release(t.Context(), lease); err != nil {
+		t.Error(err)
+	}
+}
+
+// network is connections that can die without a word, as those of a router that has forgotten them.
+type network struct {
+	mu    sync.Mutex
+	conns []*mortal
+}
+
+type mortal struct {
+	net.Conn
+	dead, closed chan struct{}
+	die, end     func()
+}
+
+func (n *network) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	m := &mortal{Conn: c, dead: make(chan struct{}), closed: make(chan struct{})}
+	m.die, m.end = sync.OnceFunc(func() { close(m.dead) }), sync.OnceFunc(func() { close(m.closed) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns = append(n.conns, m)
+	return m, nil
+}
+
+// kill makes the present connections die, and returns how many there were.
+func (n *network) kill() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns {
+		c.die()
+	}
+	return len(n.conns)
+}
+
+func (c *mortal) isDead() bool {
+	select {
+	case <-c.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *mortal) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.isDead() && !errors.Is(err, net.ErrClosed) {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *mortal) Write(b []byte) (int, error) {
+	if c.isDead() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *mortal) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// Connections that have all died silently cost one request its time limit, and not each of them one.
+func TestDeadConnections(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	config, n := configFor(server.Host()), &network{}
+	config.Dial = n.dial
+	l := openWith(t, config)
+	lease := acquire(t, l, "n", "a", 60*time.Second)
+	resume := server.Stall("n")
+	var all sync.WaitGroup
+	before := server.Requests("get")
+	for range 8 { // requests that are under way together need as many connections
+		all.Go(func() {
+			if _, err := l.Inspect(t.Context(), "n"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for server.Requests("get") < before+8 {
+		time.Sleep(time.Millisecond)
+	}
+	resume()
+	all.Wait()
+	if n.kill() < 8 {
+		t.Fatal("there are few connections")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := l.Renew(ctx, lease); err == nil || driver.OutcomeKnown(err) {
+		t.Fatalf("through a dead connection: %v", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 4*time.Second) // less than the time limit of a call
+	defer cancel()
+	if _, err := l.Renew(ctx, lease); err != nil {
+		t.Errorf("after dead connections: %v", err)
+	}
+}
+
+// An API server that refuses what is too much for it is not asked again before the time that it names.
+func TestTooManyRequests(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	l := open(t, server.URL(t))
+	lease := acquire(t, l, "n", "a", 30*time.Second)
+	var mu sync.Mutex
+	var came []time.Time
+	server.SetFaults(func(kubernetestest.Request) kubernetestest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if came = append(came, time.Now()); len(came) == 1 {
+			return kubernetestest.Fault{Status: http.StatusTooManyRequests, RetryAfter: 1}
+		}
+		return kubernetestest.Fault{}
+	})
+	if _, err := l.Renew(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if pause := came[1].Sub(came[0]); pause < 900*time.Millisecond {
+		t.Errorf("the next request came after %v", pause)
+	}
+}
+
+// However long a server asks for, requests wait no longer than a lease can do without a renewal, and no longer than their context.
+func TestHold(t *testing.T) {
+	for header, c := range map[string]struct {
+		status int
+		want   time.Duration
+	}{
+		"1": {429, time.Second}, "3600": {503, longestHold}, "99999999999999999999": {429, 0}, "-1": {429, 0}, "": {429, 0},
+		"Sat, 28 Nov 2026 19:10:58 GMT": {503, 0}, "9000000000000000000": {429, longestHold}, "5": {200, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var h hold
+			h.note(httpstore.Answer{Status: c.status, Header: http.Header{"Retry-After": {header}}})
+			h.note(httpstore.Answer{Status: 429, Header: http.Header{"Retry-After": {"0"}}})
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := h.wait(ended); (err != nil) != (c.want > 0) {
+				t.Errorf("%s: with an ended context: %v", header, err)
+			}
+			began := time.Now()
+			if err := h.wait(t.Context()); err != nil || time.Since(began) != c.want {
+				t.Errorf("%s: waited %v, want %v, %v", header, time.Since(began), c.want, err)
+			}
+		})
+	}
+}
