@@ -169,7 +169,7 @@ func TestBackupIsNoReplica(t *testing.T) {
 	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err != nil || l.store.expected() != 0 {
 		t.Errorf("%d replicas, %v", l.store.expected(), err)
 	}
-	if found := examine(t, s.URL()); found[subjectReplicas].Level != driver.LevelOK || !strings.Contains(found[subjectReplicas].Detail, "none") {
-		t.Error(found[subjectReplicas])
+	if f := examine(t, s.URL())[subjectReplicas]; f.Level != driver.LevelOK || !strings.Contains(f.Detail, "none") {
+		t.Error(f)
 	}
 }
