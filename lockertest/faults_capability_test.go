@@ -3,7 +3,6 @@ package lockertest
 import (
 	"context"
 	"errors"
-	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,88 +19,47 @@ func (w watcher) Watch(name string, wake func()) (stop func()) {
 	return w.Wake(name, "", func(driver.Wakeup) { wake() })
 }
 
-type watchFault struct {
-	driver.Waker
-	watch func(name string, wake func()) (stop func())
-}
-
-func (w watchFault) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	if waiter != "" {
-		return w.Wake(name, waiter, wake)
-	}
-	return w.watch(name, func() { wake(driver.Wakeup{}) })
-}
-
 // watches makes a fault of waking those without a position.
 func watches(do func(w *fixture, next watcher, name string, wake func()) (stop func())) func(*fixture, *faulty) {
-	return func(w *fixture, f *faulty) {
-		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			next := watcher{a.Waker}
-			a.Waker = watchFault{next.Waker, func(name string, wake func()) func() { return do(w, next, name, wake) }}
-			return a
+	return replaces(driver.MethodWake, func(w *fixture, had driver.Capabilities, _ context.Context, call driver.Call) (a driver.Answer) {
+		if call.Waiter != "" {
+			a.Stop = had.Waker.Wake(call.Name, call.Waiter, call.Wake)
+		} else {
+			a.Stop = do(w, watcher{had.Waker}, call.Name, func() { call.Wake(driver.Wakeup{}) })
 		}
-	}
-}
-
-type batchFault struct {
-	driver.BatchRenewer
-	renew func(ctx context.Context, leases []driver.Lease) []error
-}
-
-func (b *batchFault) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
-	errs := b.renew(ctx, leases)
-	return leases[:min(len(leases), len(errs))], errs
+		return a
+	})
 }
 
 // batches makes a fault of the BatchRenewer.
 func batches(do func(w *fixture, next driver.BatchRenewer, ctx context.Context, leases []driver.Lease) []error) func(*fixture, *faulty) {
-	return func(w *fixture, f *faulty) {
-		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			next := a.BatchRenewer
-			a.BatchRenewer = &batchFault{next, func(ctx context.Context, leases []driver.Lease) []error {
-				return do(w, next, ctx, leases)
-			}}
-			return a
-		}
-	}
-}
-
-type listFault struct {
-	list func(ctx context.Context, prefix string) iter.Seq2[driver.Record, error]
-}
-
-func (l *listFault) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
-	return l.list(ctx, prefix)
+	return replaces(driver.MethodRenewBatch, func(w *fixture, had driver.Capabilities, ctx context.Context, call driver.Call) driver.Answer {
+		errs := do(w, had.BatchRenewer, ctx, call.Leases)
+		return driver.Answer{Leases: call.Leases[:min(len(call.Leases), len(errs))], Errs: errs}
+	})
 }
 
 // lists makes a fault of the Lister: change gets all records and those with the prefix, and returns
 // the ones that List yields.
 func lists(change func(w *fixture, prefix string, all, found []driver.Record) []driver.Record) func(*fixture, *faulty) {
-	return func(w *fixture, f *faulty) {
-		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			next := a.Lister
-			a.Lister = &listFault{func(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
-				var all, found []driver.Record
-				for r, err := range next.List(context.WithoutCancel(ctx), "") {
-					if err != nil {
-						break
-					}
-					all = append(all, r)
-					if strings.HasPrefix(r.Name, prefix) {
-						found = append(found, r)
-					}
-				}
-				return func(yield func(driver.Record, error) bool) {
-					for _, r := range change(w, prefix, all, found) {
-						if !yield(r, nil) {
-							return
-						}
-					}
-				}
-			}}
-			return a
+	return replaces(driver.MethodList, func(w *fixture, had driver.Capabilities, ctx context.Context, call driver.Call) (a driver.Answer) {
+		var all, found []driver.Record
+		for r, err := range had.Lister.List(context.WithoutCancel(ctx), "") {
+			if err != nil {
+				break
+			}
+			all = append(all, r)
+			if strings.HasPrefix(r.Name, call.Name) {
+				found = append(found, r)
+			}
 		}
-	}
+		for _, r := range change(w, call.Name, all, found) {
+			if !call.Yield(r, nil) {
+				break
+			}
+		}
+		return a
+	})
 }
 
 type dataFault struct {

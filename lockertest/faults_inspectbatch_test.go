@@ -8,14 +8,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-type inspectBatchFault struct {
-	inspectBatch func(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error)
-}
-
-func (l *inspectBatchFault) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
-	return l.inspectBatch(ctx, waiter, names)
-}
-
 // inspector reads for one waiter.
 type inspector struct {
 	next   driver.BatchInspector
@@ -29,15 +21,10 @@ func (i inspector) InspectBatch(ctx context.Context, names []string) ([]driver.R
 // inspectsBatch makes a fault of the BatchInspector: do replaces InspectBatch.
 func inspectsBatch(do func(w *fixture, next inspector, ctx context.Context, names []string) ([]driver.Record, []error)) func(*fixture,
 	*faulty) {
-	return func(w *fixture, f *faulty) {
-		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			next := a.BatchInspector
-			a.BatchInspector = &inspectBatchFault{func(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
-				return do(w, inspector{next, waiter}, ctx, names)
-			}}
-			return a
-		}
-	}
+	return replaces(driver.MethodInspectBatch, func(w *fixture, had driver.Capabilities, ctx context.Context, call driver.Call) driver.Answer {
+		records, errs := do(w, inspector{had.BatchInspector, call.Waiter}, ctx, call.Names)
+		return driver.Answer{Records: records, Errs: errs}
+	})
 }
 
 // inspectsEach makes a fault of each record from the BatchInspector.

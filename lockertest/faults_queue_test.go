@@ -13,43 +13,19 @@ import (
 // queues makes a fault of waking the waiters of queues: wait replaces Wake.
 func queues(wait func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func())) func(*fixture,
 	*faulty) {
-	return func(_ *fixture, f *faulty) {
-		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			a.Waker = queueFault{a.Waker, wait}
-			return a
+	return replaces(driver.MethodWake, func(_ *fixture, had driver.Capabilities, _ context.Context, call driver.Call) driver.Answer {
+		if call.Waiter == "" {
+			return driver.Answer{Stop: had.Waker.Wake(call.Name, call.Waiter, call.Wake)}
 		}
-	}
-}
-
-type queueFault struct {
-	driver.Waker
-	wait func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func())
-}
-
-func (q queueFault) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	if waiter == "" {
-		return q.Waker.Wake(name, waiter, wake)
-	}
-	return q.wait(q.Waker, name, waiter, wake)
+		return driver.Answer{Stop: wait(had.Waker, call.Name, call.Waiter, call.Wake)}
+	})
 }
 
 // leaves makes a fault of leaving queues.
 func leaves(leave func(next driver.Queue, ctx context.Context, waiter driver.WaiterID, names []string) error) func(*fixture, *faulty) {
-	return func(_ *fixture, f *faulty) {
-		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			a.Queue = leaveFault{a.Queue, leave}
-			return a
-		}
-	}
-}
-
-type leaveFault struct {
-	next  driver.Queue
-	leave func(next driver.Queue, ctx context.Context, waiter driver.WaiterID, names []string) error
-}
-
-func (l leaveFault) Leave(ctx context.Context, waiter driver.WaiterID, names []string) error {
-	return l.leave(l.next, ctx, waiter, names)
+	return replaces(driver.MethodLeave, func(_ *fixture, had driver.Capabilities, ctx context.Context, call driver.Call) driver.Answer {
+		return driver.Answer{Err: leave(had.Queue, ctx, call.Waiter, call.Names)}
+	})
 }
 
 // requests makes a fault of requests.
@@ -74,29 +50,22 @@ func (w *fixture) empty(name string) {
 	}
 }
 
-// longWaker says that waking was in effect long before Wake was called.
-type longWaker struct{ driver.Waker }
-
-func (w longWaker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	return w.Waker.Wake(name, waiter, func(up driver.Wakeup) {
+// wakesLong says that waking was in effect long before Wake was called.
+var wakesLong = replaces(driver.MethodWake, func(_ *fixture, had driver.Capabilities, _ context.Context, call driver.Call) driver.Answer {
+	return driver.Answer{Stop: had.Waker.Wake(call.Name, call.Waiter, func(up driver.Wakeup) {
 		if up.Kind == driver.WakingBegan {
 			up.Ago = time.Hour
 		}
-		wake(up)
-	})
-}
+		call.Wake(up)
+	})}
+})
 
 func queueFaults() []fault {
 	return []fault{
 		{
 			name: "waking is always said to have been in effect before", says: "waking was reported to be in effect",
 			caught: []string{"watcher/waking since"},
-			make: func(_ *fixture, f *faulty) {
-				f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-					a.Waker = longWaker{a.Waker}
-					return a
-				}
-			},
+			make:   wakesLong,
 		},
 		{
 			name: "no waiter has a position", says: "before the waiters",

@@ -7,24 +7,12 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-type releaseBatchFault struct {
-	release func(ctx context.Context, leases []driver.Lease) []error
-}
-
-func (b releaseBatchFault) ReleaseBatch(ctx context.Context, leases []driver.Lease) []error {
-	return b.release(ctx, leases)
-}
-
 // releasesBatch makes a fault of the BatchReleaser.
 func releasesBatch(do func(w *fixture, next driver.Capabilities, ctx context.Context, leases []driver.Lease) []error) func(*fixture,
 	*faulty) {
-	return func(w *fixture, f *faulty) {
-		f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-			next := a
-			a.BatchReleaser = releaseBatchFault{func(ctx context.Context, leases []driver.Lease) []error { return do(w, next, ctx, leases) }}
-			return a
-		}
-	}
+	return replaces(driver.MethodReleaseBatch, func(w *fixture, had driver.Capabilities, ctx context.Context, call driver.Call) driver.Answer {
+		return driver.Answer{Errs: do(w, had, ctx, call.Leases)}
+	})
 }
 
 func releaseBatchFaults() []fault {
@@ -102,23 +90,19 @@ func releaseBatchFaults() []fault {
 		{
 			name: "a batch of releases wakes nobody", says: "no call of wake", caught: []string{"release batch/wakes"},
 			make: func(w *fixture, f *faulty) {
-				f.capabilities = func(a driver.Capabilities) driver.Capabilities {
-					next := a
-					a.BatchReleaser = releaseBatchFault{func(ctx context.Context, leases []driver.Lease) []error {
-						for _, l := range leases {
-							w.note("in a batch "+l.Name, true)
+				releasesBatch(func(_ *fixture, next driver.Capabilities, ctx context.Context, leases []driver.Lease) []error {
+					for _, l := range leases {
+						w.note("in a batch "+l.Name, true)
+					}
+					return next.BatchReleaser.ReleaseBatch(ctx, leases)
+				})(w, f)
+				queues(func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
+					return next.Wake(name, waiter, func(up driver.Wakeup) {
+						if w.noted("in a batch "+name) == nil {
+							wake(up)
 						}
-						return next.BatchReleaser.ReleaseBatch(ctx, leases)
-					}}
-					a.Waker = queueFault{next.Waker, func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
-						return next.Wake(name, waiter, func(up driver.Wakeup) {
-							if w.noted("in a batch "+name) == nil {
-								wake(up)
-							}
-						})
-					}}
-					return a
-				}
+					})
+				})(w, f)
 			},
 		},
 	}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // faulty is a Locker with some methods replaced.
 type faulty struct {
-	driver.Locker
+	Locker       driver.Locker
 	tryAcquire   func(context.Context, driver.Request) (driver.Lease, error)
 	renew        func(context.Context, driver.Lease) error
 	release      func(context.Context, driver.Lease) error
@@ -29,53 +29,58 @@ type faulty struct {
 	close        func(context.Context) error
 }
 
-func (f *faulty) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	if f.tryAcquire != nil {
-		return f.tryAcquire(ctx, req)
-	}
-	return f.Locker.TryAcquire(ctx, req)
+// spoiled is the Locker that a faulty stands for.
+type spoiled struct {
+	driver.Locker
+	faulty *faulty
 }
 
-func (f *faulty) Renew(ctx context.Context, l driver.Lease) (driver.Lease, error) {
-	if f.renew != nil {
-		return l, f.renew(ctx, l)
+func (f *faulty) spoiled() spoiled { return spoiled{driver.Intercept(f.Locker, f.intercept), f} }
+
+func (f *faulty) intercept(ctx context.Context, call driver.Call, next driver.Next) (a driver.Answer) {
+	switch {
+	case call.Method == driver.MethodTryAcquire && f.tryAcquire != nil:
+		a.Lease, a.Err = f.tryAcquire(ctx, call.Request)
+	case call.Method == driver.MethodRenew && f.renew != nil:
+		a.Lease, a.Err = call.Lease, f.renew(ctx, call.Lease)
+	case call.Method == driver.MethodRelease && f.release != nil:
+		a.Err = f.release(ctx, call.Lease)
+	case call.Method == driver.MethodInspect && f.inspect != nil:
+		a.Record, a.Err = f.inspect(ctx, call.Name)
+	case call.Method == driver.MethodClose && f.close != nil:
+		a.Err = f.close(ctx)
+	default:
+		return next(ctx, call)
 	}
-	return f.Locker.Renew(ctx, l)
+	return a
 }
 
-func (f *faulty) Release(ctx context.Context, l driver.Lease) error {
-	if f.release != nil {
-		return f.release(ctx, l)
+func (s spoiled) Info() driver.Info {
+	if s.faulty.info != nil {
+		return s.faulty.info(s.Locker.Info())
 	}
-	return f.Locker.Release(ctx, l)
+	return s.Locker.Info()
 }
 
-func (f *faulty) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	if f.inspect != nil {
-		return f.inspect(ctx, name)
+func (s spoiled) Capabilities() driver.Capabilities {
+	if s.faulty.capabilities != nil {
+		return s.faulty.capabilities(s.Locker.Capabilities())
 	}
-	return f.Locker.Inspect(ctx, name)
+	return s.Locker.Capabilities()
 }
 
-func (f *faulty) Info() driver.Info {
-	if f.info != nil {
-		return f.info(f.Locker.Info())
+// replaces makes a fault of a method: do answers in its place, and had are the capabilities without the fault.
+func replaces(method driver.Method,
+	do func(w *fixture, had driver.Capabilities, ctx context.Context, call driver.Call) driver.Answer) func(*fixture, *faulty) {
+	return func(w *fixture, f *faulty) {
+		had := f.Locker.Capabilities()
+		f.Locker = driver.Intercept(f.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			if call.Method != method {
+				return next(ctx, call)
+			}
+			return do(w, had, ctx, call)
+		})
 	}
-	return f.Locker.Info()
-}
-
-func (f *faulty) Capabilities() driver.Capabilities {
-	if f.capabilities != nil {
-		return f.capabilities(f.Locker.Capabilities())
-	}
-	return f.Locker.Capabilities()
-}
-
-func (f *faulty) Close(ctx context.Context) error {
-	if f.close != nil {
-		return f.close(ctx)
-	}
-	return f.Locker.Close(ctx)
 }
 
 // fixture is a store with a settable clock. Its notes are for faults that need to remember
@@ -239,7 +244,7 @@ func (w *fixture) config(spoil func(*fixture, *faulty)) Config {
 			})
 			f := &faulty{Locker: l}
 			spoil(w, f)
-			return f
+			return f.spoiled()
 		},
 		Advance: w.advance,
 		Forget: func(_ context.Context, name string) error {

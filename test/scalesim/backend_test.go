@@ -68,7 +68,8 @@ type process struct {
 // newProcess makes a process whose waiters are woken in this way.
 func newProcess(tb testing.TB, b *backend, wake way) *process {
 	tb.Helper()
-	l := &link{Locker: b.store.Locker(), backend: b, wake: wake}
+	l := &link{backend: b, wake: wake}
+	l.Locker = driver.Intercept(b.store.Locker(), l.intercept)
 	start := time.Now()
 	c, err := holdfast.New(l, holdfast.WithLogger(slog.New(slog.DiscardHandler)),
 		holdfast.WithElapsed(func() time.Duration { return time.Since(start) })) // virtual
@@ -103,7 +104,7 @@ const (
 
 // link is the Locker of a process. It has the capabilities that make waiting and renewing cheap.
 type link struct {
-	*memory.Locker
+	driver.Locker
 	backend *backend
 	cut     atomic.Bool
 	wake    way
@@ -120,70 +121,48 @@ func (l *link) pass(ctx context.Context, calls *atomic.Int64) error {
 	return nil
 }
 
-func (l *link) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	if err := l.pass(ctx, &l.backend.acquires); err != nil {
-		return driver.Lease{}, err
-	}
-	return l.Locker.TryAcquire(ctx, req)
-}
-
-func (l *link) Renew(ctx context.Context, lease driver.Lease) (driver.Lease, error) {
-	if err := l.pass(ctx, &l.backend.renewals); err != nil {
-		return driver.Lease{}, err
-	}
-	return l.Locker.Renew(ctx, lease)
-}
-
-func (l *link) RenewBatch(ctx context.Context, leases []driver.Lease) ([]driver.Lease, []error) {
-	errs := make([]error, 0, len(leases))
-	for chunk := range slices.Chunk(leases, batchSize) {
-		if err := l.pass(ctx, &l.backend.renewals); err != nil {
-			errs = append(errs, slices.Repeat([]error{err}, len(chunk))...)
-			continue
+func (l *link) intercept(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	b, records := l.backend, 0
+	var calls *atomic.Int64
+	switch call.Method {
+	case driver.MethodTryAcquire:
+		calls = &b.acquires
+	case driver.MethodRenew:
+		calls = &b.renewals
+	case driver.MethodRenewBatch:
+		a := driver.Answer{Leases: call.Leases}
+		for chunk := range slices.Chunk(call.Leases, batchSize) {
+			if err := l.pass(ctx, &b.renewals); err != nil {
+				a.Errs = append(a.Errs, slices.Repeat([]error{err}, len(chunk))...)
+				continue
+			}
+			call.Leases = chunk
+			a.Errs = append(a.Errs, next(ctx, call).Errs...)
 		}
-		_, chunkErrs := l.Locker.RenewBatch(ctx, chunk)
-		errs = append(errs, chunkErrs...)
-	}
-	return leases, errs
-}
-
-func (l *link) Release(ctx context.Context, lease driver.Lease) error {
-	if err := l.pass(ctx, &l.backend.releases); err != nil {
-		return err
-	}
-	return l.Locker.Release(ctx, lease)
-}
-
-func (l *link) ReleaseBatch(ctx context.Context, leases []driver.Lease) []error {
-	if err := l.pass(ctx, &l.backend.releases); err != nil {
-		return slices.Repeat([]error{err}, len(leases))
-	}
-	return l.Locker.ReleaseBatch(ctx, leases)
-}
-
-func (l *link) Inspect(ctx context.Context, name string) (driver.Record, error) {
-	if err := l.pass(ctx, &l.backend.reads); err != nil {
-		return driver.Record{}, err
-	}
-	l.backend.records.Add(1)
-	return l.Locker.Inspect(ctx, name)
-}
-
-func (l *link) InspectBatch(ctx context.Context, waiter driver.WaiterID, names []string) ([]driver.Record, []error) {
-	if err := l.pass(ctx, &l.backend.reads); err != nil {
-		return make([]driver.Record, len(names)), slices.Repeat([]error{err}, len(names))
-	}
-	l.backend.records.Add(int64(len(names)))
-	return l.Locker.InspectBatch(ctx, waiter, names)
-}
-
-func (l *link) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	return l.Locker.Wake(name, waiter, func(up driver.Wakeup) {
-		if !l.cut.Load() {
-			l.backend.wakeUps.Add(1)
-			wake(up)
+		return a
+	case driver.MethodRelease, driver.MethodReleaseBatch:
+		calls = &b.releases
+	case driver.MethodInspect:
+		calls, records = &b.reads, 1
+	case driver.MethodInspectBatch:
+		calls, records = &b.reads, len(call.Names)
+	case driver.MethodWake:
+		wake := call.Wake
+		call.Wake = func(up driver.Wakeup) {
+			if !l.cut.Load() {
+				b.wakeUps.Add(1)
+				wake(up)
+			}
 		}
-	})
+		return next(ctx, call)
+	default:
+		return next(ctx, call)
+	}
+	if err := l.pass(ctx, calls); err != nil {
+		return driver.Answer{Err: err}
+	}
+	b.records.Add(int64(records))
+	return next(ctx, call)
 }
 
 func (l *link) Info() driver.Info {
@@ -194,7 +173,7 @@ func (l *link) Info() driver.Info {
 
 func (l *link) Capabilities() driver.Capabilities {
 	c := l.Locker.Capabilities()
-	c.Waker, c.Queue, c.BatchRenewer, c.BatchReleaser, c.BatchInspector, c.Lister = l, l, l, l, l, nil
+	c.Lister = nil
 	switch l.wake {
 	case watched:
 		c.Queue = nil
