@@ -38,6 +38,14 @@ type Description struct {
 	// OpenCounted, if set, makes a Locker that calls sent for each request to the server, from any goroutine,
 	// and logs nothing. Without it, benchmarks count the calls of the Locker instead.
 	OpenCounted func(ctx context.Context, rawURL string, sent func()) (Locker, error)
+	// Apart, if set, returns the URL of an empty store in the same place: of another collection, table, prefix or folder, whose name
+	// is, or ends with, name. It has lower-case letters, digits and "_". Apart itself makes nothing there; the first user of the URL does.
+	// remove removes the store, whatever is in it, once no Locker uses it. "holdfast certify" examines a backend in it.
+	Apart func(rawURL, name string) (apart string, remove func(context.Context) error)
+	// WriteGuarded, if set, writes a value under the driver's guard or fence, as a holder does that has not noticed the end of its lease,
+	// into the store that l uses, which Apart has returned. It returns the value before: all of them are under the name of the lock. The
+	// error matches [ErrLost] if a later holder exists, and [errors.ErrUnsupported] if this server has no guards.
+	WriteGuarded func(ctx context.Context, l Locker, lease Lease, value string) (before string, err error)
 	// Requests is the plural noun for what OpenCounted counts, such as "commands". It is set with OpenCounted
 	// only.
 	Requests string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,18 @@ func (c *check) errorf(format string, args ...any) {
 	defer c.failing.Unlock()
 	if len(c.failures) < maxFailures {
 		c.failures = append(c.failures, fmt.Sprintf(format, args...))
+		if slices.ContainsFunc(args, noAnswer) {
+			c.unanswered++
+		}
 	}
+}
+
+// noAnswer reports whether an argument of a failure is an error that a driver may return at any time, such as that of a server that
+// is out of reach for a moment: it has none of the contract's meanings.
+func noAnswer(arg any) bool {
+	err, is := arg.(error)
+	return is && !slices.ContainsFunc([]error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed,
+		driver.ErrDenied, driver.ErrDamaged, driver.ErrIDReleased}, func(meaning error) bool { return errors.Is(err, meaning) })
 }
 
 // fatalf records a failure and ends the goroutine that calls it.
@@ -54,7 +66,7 @@ func (c *check) each(n int, call func(i int)) {
 // fresh returns another Locker on the store, whose answers are checked.
 func (c *check) fresh() driver.Locker {
 	defer c.begin("Config.New")()
-	return c.checked(c.cfg.New(c.t))
+	return c.checked(c.open(c))
 }
 
 // name returns a name that was never used.

@@ -2,6 +2,7 @@ package lockertest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -39,11 +40,19 @@ func newSuite(t *testing.T, cfg Config) *suite {
 	if cfg.New == nil {
 		t.Fatal("lockertest: Config.New is missing")
 	}
-	s := &suite{cfg: cfg, ledger: newLedger(cfg.Secrets), soon: soon, ownLimit: time.Minute, epoch: time.Now()}
-	s.one, s.two = cfg.New(t), cfg.New(t)
+	s, err := suiteOn(cfg.New(t), cfg.New(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// suiteOn makes a suite for two Lockers on one store.
+func suiteOn(one, two driver.Locker, cfg Config) (*suite, error) {
+	s := &suite{cfg: cfg, ledger: newLedger(cfg.Secrets), soon: soon, ownLimit: time.Minute, epoch: time.Now(), one: one, two: two}
 	s.info, s.capabilities = s.one.Info(), s.one.Capabilities()
 	if err := s.info.Validate(); err != nil {
-		t.Fatalf("lockertest: the driver does not declare what it promises: %v", err)
+		return nil, fmt.Errorf("lockertest: the driver does not declare what it promises: %w", err)
 	}
 	if s.cfg.TTL == 0 {
 		s.cfg.TTL = s.allowed(time.Second)
@@ -52,10 +61,10 @@ func newSuite(t *testing.T, cfg Config) *suite {
 		s.cfg.Slack = 10 * time.Second
 	}
 	if err := driver.ValidateTTL(s.cfg.TTL, s.info.Limits); err != nil {
-		t.Fatalf("lockertest: Config.TTL does not fit the driver's limits: %v", err)
+		return nil, fmt.Errorf("lockertest: Config.TTL does not fit the driver's limits: %w", err)
 	}
 	s.lacks = s.findLacks()
-	return s
+	return s, nil
 }
 
 // allowed returns the shortest TTL of at least d that the limits allow, or else the longest
@@ -108,11 +117,16 @@ func (s *suite) tolerance(ttl time.Duration) time.Duration {
 	return 10*time.Millisecond + ttl/50
 }
 
-// start runs a clause on a goroutine of its own, which closes done at its end.
+// start runs a clause of a test.
 func (s *suite) start(t *testing.T, c clause) *check {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), clauseLimit)
-	ck := &check{suite: s, t: t, clause: c.name, ctx: ctx, done: make(chan struct{}), calls: map[*pending]struct{}{}}
+	return s.launch(t.Context(), func(*check) driver.Locker { return s.cfg.New(t) }, c)
+}
+
+// launch runs a clause on a goroutine of its own, which closes done at its end. open makes another Locker on the store.
+func (s *suite) launch(ctx context.Context, open func(*check) driver.Locker, c clause) *check {
+	ctx, cancel := context.WithTimeout(ctx, clauseLimit)
+	ck := &check{suite: s, open: open, clause: c.name, ctx: ctx, done: make(chan struct{}), calls: map[*pending]struct{}{}}
 	ck.begin(theClause)
 	ck.a, ck.b = ck.checked(s.one), ck.checked(s.two)
 	go func() {
@@ -126,13 +140,14 @@ func (s *suite) start(t *testing.T, c clause) *check {
 // check is one run of a clause.
 type check struct {
 	*suite
-	t      *testing.T
+	open   func(*check) driver.Locker
 	clause string
 	ctx    context.Context
 	a, b   driver.Locker // two Lockers on the same store, whose answers are checked
 	done   chan struct{}
 
-	failing  sync.Mutex
-	failures []string
-	calls    map[*pending]struct{} // of the driver, that have not returned
+	failing    sync.Mutex
+	failures   []string
+	unanswered int                   // of the failures, those that say only that a call was not answered
+	calls      map[*pending]struct{} // of the driver, that have not returned
 }

@@ -41,6 +41,8 @@ safety or speed than they could), or WRONG (locks do not work, or a promise may 
 It only reads, except for a lock "holdfast-doctor" that it takes, renews, releases and removes, also when it is interrupted. It takes none
 if something is wrong, or the folder or table does not exist.
 
+Whether the server keeps the promises is for "holdfast certify" to find out: it tries.
+
 Exit codes:
   0     nothing is doubtful or wrong
   2     the command line, the URL or a credential beside it is wrong
@@ -110,7 +112,11 @@ func (a *app) writeReport(report *doctor.Report) error {
 			return err
 		}
 	}
-	return report.WriteText(a.stdout, a.log.Quiet())
+	if err := report.WriteText(a.stdout, a.log.Quiet()); err != nil || a.log.Quiet() {
+		return err
+	}
+	_, err := fmt.Fprint(a.stdout, "\nDoes it keep the promises? \"holdfast certify\" tries.\n")
+	return err
 }
 
 // withSignals returns a context that the first ending signal ends. received returns that signal,

@@ -61,6 +61,7 @@ type cli struct {
 	Break      breakCmd      `cmd:"" usage:"[flags] NAME" help:"Take a lock from its holder."`
 	Serve      serveCmd      `cmd:"" usage:"[flags]" help:"Serve a page that shows the locks, live."`
 	Doctor     doctorCmd     `cmd:"" usage:"[flags]" help:"Examine whether a backend is set up right."`
+	Certify    certifyCmd    `cmd:"" usage:"[flags]" help:"Check on a backend that locks keep their promises there."`
 	Bench      benchCmd      `cmd:"" usage:"[flags]" help:"Measure a backend."`
 	Completion completionCmd `cmd:"" usage:"bash|zsh|fish" help:"Print the completion script of a shell."`
 	Man        manCmd        `cmd:"" usage:"FOLDER" hidden:"" help:"Write the manual pages into a folder."`

@@ -68,6 +68,19 @@ type Hold interface {
 	Err() error
 }
 
+// Unnoticed returns a hold that goes on until ctx ends: that of a process which was paused, and has not noticed the end of its lease.
+// With it [driver.Description.WriteGuarded] and tests try whether the store itself refuses the write.
+func Unnoticed(ctx context.Context, lease driver.Lease) Hold { return unnoticed{ctx, lease} }
+
+type unnoticed struct {
+	ctx   context.Context
+	lease driver.Lease
+}
+
+func (u unnoticed) Lease() driver.Lease      { return u.lease }
+func (u unnoticed) Context() context.Context { return u.ctx }
+func (u unnoticed) Err() error               { return context.Cause(u.ctx) }
+
 // Kind is a kind of guard of one driver.
 type Kind struct {
 	Backend string // as in the driver's Info

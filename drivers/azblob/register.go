@@ -19,11 +19,13 @@ func init() {
 			{URL: "azblob://ACCOUNT/CONTAINER", Help: "Azure Blob Storage"},
 			{URL: "azblob://emulator/locks", Help: "Azurite, Azure's emulator, on this machine"},
 		},
-		Open:        func(ctx context.Context, rawURL string) (driver.Locker, error) { return Open(ctx, rawURL) },
-		OpenCounted: openCounted,
-		Requests:    "requests",
-		Params:      params,
-		Secrets:     []string{"AccountKey", "SharedAccessKey", "SharedAccessSignature", "sig"},
+		Open:         func(ctx context.Context, rawURL string) (driver.Locker, error) { return Open(ctx, rawURL) },
+		OpenCounted:  openCounted,
+		Apart:        apart,
+		WriteGuarded: writeGuarded,
+		Requests:     "requests",
+		Params:       params,
+		Secrets:      []string{"AccountKey", "SharedAccessKey", "SharedAccessSignature", "sig"},
 		Credentials: []driver.Credentials{{Variables: []string{
 			envConnectionString, envKey, envSAS,
 			"AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_PASSWORD", // for the default chain of Azure's SDK

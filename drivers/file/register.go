@@ -17,6 +17,7 @@ func init() {
 		Open:           open,
 		OpenForReading: openForReading,
 		OpenForCheck:   openForCheck,
+		Apart:          apart,
 		Params:         params,
 		Place:          place,
 		TestURL:        "file:DIR",

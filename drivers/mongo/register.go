@@ -22,6 +22,8 @@ func init() {
 		OpenForReading: openForReading,
 		OpenForCheck:   openForCheck,
 		OpenCounted:    openCounted,
+		Apart:          apart,
+		WriteGuarded:   writeGuarded,
 		Requests:       "commands",
 		Params:         params,
 		Secrets:        []string{"tlsCertificateKeyFilePassword", "proxyPassword", "AWS_SESSION_TOKEN:"},

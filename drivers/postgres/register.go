@@ -30,9 +30,11 @@ func init() {
 		OpenCounted: func(ctx context.Context, rawURL string, sent func()) (driver.Locker, error) {
 			return driverutil.Opened(Open(ctx, rawURL, WithLogger(slog.New(slog.DiscardHandler)), func(c *config) { c.sent = sent }))
 		},
-		Requests: "statements",
-		Params:   params,
-		Secrets:  []string{"password", "sslpassword", paramListen},
+		Apart:        apart,
+		WriteGuarded: writeGuarded,
+		Requests:     "statements",
+		Params:       params,
+		Secrets:      []string{"password", "sslpassword", paramListen},
 		Credentials: []driver.Credentials{{
 			Variables: []string{"PGPASSWORD"}, Reads: readsPassword, When: "with no password in the URL",
 		}, {

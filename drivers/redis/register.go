@@ -23,6 +23,7 @@ func init() {
 		OpenCounted: func(ctx context.Context, rawURL string, sent func()) (driver.Locker, error) {
 			return driverutil.Opened(Open(ctx, rawURL, func(c *config) { c.sent = sent }))
 		},
+		Apart:    apart,
 		Requests: "requests",
 		Params:   params,
 		Secrets:  []string{paramSentinelPassword},

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/test/backendtest"
+	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/postgrestest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+)
+
+// certified runs "holdfast certify" and returns its report.
+func certified(t *testing.T, backend string) (report certificate, text string, code int) {
+	t.Helper()
+	var out, messages strings.Builder
+	code = execute([]string{"certify", "-q", "-b", backend, "--json"}, &out, &messages)
+	if err := json.Unmarshal([]byte(out.String()), &report); err != nil {
+		t.Fatalf("code %d, %v: %s\n%s", code, err, out.String(), messages.String())
+	}
+	return report, out.String(), code
+}
+
+// Each backend keeps the clauses. The report shows no password and no host, nothing of what was made remains, and a lock of somebody
+// else is as it was.
+func TestCertify(t *testing.T) {
+	serverprocess.Long(t, "waits for leases on real servers to end")
+	for scheme, backend := range backendtest.Backends(driver.ReachMachine) {
+		t.Run(scheme, func(t *testing.T) {
+			rawURL := backend(t)
+			lease := takeThere(t, rawURL, "somebody's lock")
+			report, text, code := certified(t, rawURL)
+			t.Log(text)
+			if code != 0 && code != codeDoubtful || len(report.Broken) > 0 || report.Calls == nil || report.Calls.TakeOver == nil {
+				t.Errorf("code %d: %s", code, text)
+			}
+			kept := 0
+			for _, g := range report.Groups {
+				kept += g.Kept
+			}
+			if kept < lockertest.Clauses()/2 || len(report.NotChecked) == 0 {
+				t.Errorf("%d clauses were kept, not checked: %v", kept, report.NotChecked)
+			}
+			u, err := url.Parse(rawURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			secrets := append(secretsOf(rawURL), u.Host)
+			if u.Host == "" || u.Host == "emulator" { // that is no host
+				secrets = append(secrets[:len(secrets)-1], "127.0.0.1")
+			}
+			for _, secret := range secrets {
+				if strings.Contains(text, secret) {
+					t.Errorf("the report shows %s: %s", secret, text)
+				}
+			}
+			if r := lookThere(t, rawURL, "somebody's lock"); r.Token != lease.Token || string(r.Data) != "theirs" || r.Broken ||
+				r.State != driver.StateHeld && lease.TTL > time.Hour { // a shorter lease may have ended by now
+				t.Errorf("the lock of somebody else is %+v", r)
+			}
+		})
+	}
+}
+
+// takeThere acquires a lock and leaves it held.
+func takeThere(t *testing.T, rawURL, name string) driver.Lease {
+	t.Helper()
+	l, err := driver.Open(t.Context(), rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	ttl := max(l.Info().Limits.MinTTL, min(l.Info().Limits.MaxTTL, 1<<42)) // an hour and more, or as long as it may be
+	ttl -= ttl % max(l.Info().Limits.TTLStep, 1)
+	lease, err := l.TryAcquire(t.Context(), driver.Request{Name: name, Owner: "somebody", TTL: ttl, Data: []byte("theirs"),
+		ID: driver.NewLeaseID("0a0a0a0a-0b0b-4c0c-8d0d-0e0e0e0e0e0e")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func lookThere(t *testing.T, rawURL, name string) driver.Record {
+	t.Helper()
+	l, err := driver.OpenForReading(t.Context(), rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	r, err := l.Inspect(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// writeThere writes under the driver's guard, if there is one, and returns what was there before.
+func writeThere(t *testing.T, rawURL string, lease driver.Lease) string {
+	t.Helper()
+	about, _ := driver.Describe(rawURL)
+	if about.WriteGuarded == nil {
+		return ""
+	}
+	l, err := driver.Open(t.Context(), rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	before, err := about.WriteGuarded(t.Context(), l, lease, "written")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return before
+}
+
+// Every driver can keep locks apart from others in the same place, and removes them, also those that are held or have data.
+func TestApart(t *testing.T) {
+	for scheme, backend := range backendtest.Backends(driver.ReachMachine) {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			rawURL := backend(t)
+			about, _ := driver.Describe(rawURL)
+			if about.Apart == nil {
+				t.Fatal("the driver has no Apart")
+			}
+			theirs := takeThere(t, rawURL, "job")
+			own, remove := about.Apart(rawURL, "holdfast_certify_test")
+			for range 2 { // the second time after it was removed
+				lease := takeThere(t, own, "job")
+				takeThere(t, own, "a/b?c=d")
+				if before := writeThere(t, own, lease); before != "" {
+					t.Errorf("after the removal of what was written there is %q", before)
+				}
+				if err := remove(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if r := lookThere(t, own, "job"); r.State != driver.StateFree || r.Token != 0 || r.Data != nil {
+					t.Errorf("after the removal there is %+v", r)
+				}
+			}
+			if r := lookThere(t, rawURL, "job"); r.State != driver.StateHeld || r.Token != theirs.Token || string(r.Data) != "theirs" {
+				t.Errorf("the lock beside it is %+v", r)
+			}
+			wrong, remove := about.Apart(strings.Split(rawURL, ":")[0]+":", "holdfast_certify_test")
+			if _, err := driver.Open(t.Context(), wrong); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("a URL without a place: %s: %v", wrong, err)
+			}
+			if err := remove(t.Context()); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("removal of a URL without a place: %v", err)
+			}
+		})
+	}
+}
+
+// A store that lets two hold one lock is not certified. Its driver is in a process of its own, since the help of the others must not
+// have it.
+func TestCertifySick(t *testing.T) {
+	const role = "HOLDFAST_TEST_SICK"
+	if os.Getenv(role) == "" {
+		self := exec.Command(os.Args[0], "-test.run=^TestCertifySick$", "-test.v")
+		self.Env = append(os.Environ(), role+"=1")
+		if out, err := self.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestCertifySick") {
+			t.Errorf("%v:\n%s", err, out)
+		}
+		return
+	}
+	t.Setenv(envBackend, "")
+	removed := 0
+	for name, around := range map[string]func(context.Context, driver.Call, driver.Next) driver.Answer{
+		"healthy": passOn, "sick": letsTwoWin, "careless": passOn,
+	} {
+		store := memory.NewStore()
+		var written fenced
+		driver.Register(driver.Description{
+			Name: "Test", Schemes: []string{name}, Examples: []driver.Example{{URL: name + "://HOST/TABLE", Help: "a store of a test"}},
+			Open: func(context.Context, string) (driver.Locker, error) {
+				return driver.Intercept(store.Locker(), around), nil
+			},
+			Apart: func(rawURL, _ string) (string, func(context.Context) error) {
+				return rawURL, func(context.Context) error {
+					removed, store, written = removed+1, memory.NewStore(), fenced{}
+					return nil
+				}
+			},
+			WriteGuarded: func(_ context.Context, _ driver.Locker, lease driver.Lease, value string) (string, error) {
+				return written.write(lease.Token, value, name == "careless")
+			},
+		})
+	}
+	report, text, code := certified(t, "healthy://joe:s3cr3t-one@db.example.internal/table")
+	if code != 0 || len(report.Broken) > 0 || report.Verdict != driver.LevelOK || strings.Contains(text, "s3cr3t") ||
+		strings.Contains(text, "db.example") {
+		t.Errorf("code %d: %s", code, text)
+	}
+	report, text, code = certified(t, "sick://db.example.internal/table")
+	if code != codeWrong || report.Verdict != driver.LevelWrong || !strings.Contains(text, "race/exclusion") || removed != 2 {
+		t.Errorf("code %d, %d removals: %s", code, removed, text)
+	}
+	report, text, code = certified(t, "careless://db.example.internal/table")
+	if code != codeWrong || len(report.Broken) != 1 || report.Broken[0].Clause != "guard/late-write" {
+		t.Errorf("a guard that refuses nothing: code %d: %s", code, text)
+	}
+	for _, page := range []struct {
+		args []string
+		want []string
+		code int
+	}{
+		{[]string{"-b", "healthy://joe:s3cr3t-one@db.example.internal/table", "--hosts"}, []string{"every clause was kept", "place",
+			"healthy://db.example.internal/table", "takeover after a crash", "needs a server that crashes"}, 0},
+		{[]string{"-b", "sick://db.example.internal/table"}, []string{"NOT CERTIFIED", "BROKEN race/exclusion", "The contract: At most one"}, 4},
+		{[]string{"-b", "healthy://db.example.internal/table", "--for", "3s"}, []string{"every clause was kept",
+			" holds of 3 locks by 4 clients, 0 lost, 0 problems"}, 0},
+		{[]string{"-b", "sick://db.example.internal/table", "--for", "3s"}, []string{"BROKEN soak", "two clients held"}, 4},
+		{[]string{"-b", "healthy://db.example.internal/table", "--timeout", "1s"}, []string{"not finished within 1s"}, 4},
+	} {
+		out, code := output(append([]string{"certify"}, page.args...)...)
+		for _, want := range page.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q lacks %q:\n%s", page.args, want, out)
+			}
+		}
+		if code != page.code || strings.Contains(out, "s3cr3t") {
+			t.Errorf("%q: code %d:\n%s", page.args, code, out)
+		}
+	}
+	if removed != 8 {
+		t.Errorf("%d removals after 8 runs", removed)
+	}
+}
+
+// A server that cannot keep the promises is not certified: two clusters behind one URL, and a replica set without a majority.
+func TestCertifyFaults(t *testing.T) {
+	serverprocess.Long(t, "starts servers, and waits for calls that are not answered")
+	t.Run("two clusters", func(t *testing.T) {
+		t.Parallel()
+		server, other := postgrestest.Start(t, postgrestest.Options{}), postgrestest.Start(t, postgrestest.Options{})
+		u, err := url.Parse(server.Database(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		postgrestest.SQL(t, other.AdminURL(""), "CREATE DATABASE "+u.Path[1:]+" OWNER "+postgrestest.AppUser)
+		u.Host += "," + other.Addr()
+		report, text, code := certified(t, u.String())
+		if code != codeWrong || report.Verdict != driver.LevelWrong || !slices.ContainsFunc(report.Findings, func(f driver.Finding) bool {
+			return f.Subject == "hosts" && f.Level == driver.LevelWrong
+		}) {
+			t.Errorf("code %d: %s", code, text)
+		}
+	})
+	t.Run("no majority", func(t *testing.T) {
+		t.Parallel()
+		rs := mongotest.StartReplicaSet(t, mongotest.Options{})
+		backend := strings.Replace(rs.URI(), "/?", "/certify?commandTimeout=2s&", 1)
+		for member := range 2 {
+			if err := rs.Kill(member); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, code := output("certify", "-b", backend, "--timeout", "30s")
+		if code != codeWrong || strings.Contains(out, "every clause was kept") {
+			t.Errorf("code %d:\n%s", code, out)
+		}
+	})
+}
+
+// fenced is a value that remembers the greatest token.
+type fenced struct {
+	token uint64
+	value string
+}
+
+func (f *fenced) write(token uint64, value string, careless bool) (before string, err error) {
+	if token < f.token && !careless {
+		return "", driver.ErrLost
+	}
+	before, f.token, f.value = f.value, max(f.token, token), value
+	return before, nil
+}
+
+func passOn(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	return next(ctx, call)
+}
+
+// letsTwoWin grants a lock that another holds.
+func letsTwoWin(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	a := next(ctx, call)
+	if req := call.Request; call.Method == driver.MethodTryAcquire && errors.Is(a.Err, driver.ErrHeld) {
+		return driver.Answer{Lease: driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL, Mode: req.Mode, Token: 1}}
+	}
+	return a
+}
+
+func TestHideHosts(t *testing.T) {
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"MongoDB 8.0.4, replica set rs0":                "MongoDB 8.0.4, replica set rs0",
+		"connection(db1.corp.example:27017[-4]) closed": "connection(…[-4]) closed",
+		"dial tcp 10.1.2.3:5432: refused":               "dial tcp …: refused",
+		"lookup cluster0.ab1cd.mongodb.net failed":      "lookup … failed",
+		"dbserver does not answer":                      "… does not answer",
+		"dial tcp [fe80::1]:27017":                      "dial tcp …",
+		"the mongo shell of mongodb, other":             "the mongo shell of mongodb, …",
+		"the lock is held by " + machine + "/12":        "the lock is held by …/12",
+		"race/exclusion: 2 hold the lock at once":       "race/exclusion: 2 hold the lock at once",
+	} {
+		if got := hideHosts(text, "mongodb://u:p@dbserver:27017,other/app"); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+	if got := hideHosts("connect to mongodb: mongo does not answer", "mongodb://mongo/app"); got != "connect to mongodb: … does not answer" {
+		t.Error(got)
+	}
+}
