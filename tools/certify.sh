@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# certify.sh URL|IMAGE runs "holdfast certify" on a backend, and leaves its report in .cache/certified/NAME.json.
+# For an image, such as mongo:8 or postgres:17, it starts a server in a container, which it removes at the end: a replica set of one
+# member, or a database. DURATION is that of a soak, by default none.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+exec </dev/null
+what=${1:?usage: tools/certify.sh URL|IMAGE}
+docker=${DOCKER:-docker} container=
+trap '[ -z "$container" ] || "$docker" rm --force --volumes "$container" >/dev/null' EXIT
+ready() { # COMMAND…: repeats it inside the container until it succeeds
+	for _ in $(seq 120); do
+		if "$docker" exec "$container" "$@" >/dev/null 2>&1; then return; fi
+		sleep 1
+	done
+	"$docker" logs --tail 20 "$container" >&2
+	echo "certify.sh: the server of $what did not start within two minutes" >&2
+	return 1
+}
+case $what in
+mongo:[0-9]*)
+	name=${what/:/-}
+	container=$("$docker" run --detach --publish 127.0.0.1:27017:27017 "$what" --replSet rs0)
+	member='{_id: "rs0", members: [{_id: 0, host: "127.0.0.1:27017"}]}'
+	ready mongosh --quiet --eval "try { rs.status() } catch { rs.initiate($member) }; if (!db.hello().isWritablePrimary) quit(1)"
+	export HOLDFAST_BACKEND='mongodb://127.0.0.1:27017/certify?replicaSet=rs0'
+	;;
+postgres:[0-9]*)
+	name=${what/:/-}
+	container=$("$docker" run --detach --publish 127.0.0.1:5432:5432 --env POSTGRES_HOST_AUTH_METHOD=trust "$what")
+	ready pg_isready --quiet --host 127.0.0.1 # while it is set up, the server listens on a socket alone
+	export HOLDFAST_BACKEND='postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable'
+	;;
+*:*) name=${what%%:*} HOLDFAST_BACKEND=$what && export HOLDFAST_BACKEND ;;
+*) echo "certify.sh: $what is neither a URL nor mongo:VERSION or postgres:VERSION" >&2; exit 2 ;;
+esac
+mkdir -p .cache/certified
+make --no-print-directory build
+code=0
+bin/holdfast certify --for "${DURATION:-0s}" --json >".cache/certified/$name.json" || code=$?
+echo ".cache/certified/$name.json: code $code"
+# A single server is doubtful: it has nobody to fail over to.
+[ "$code" = 0 ] || [ "$code" = 3 ]
