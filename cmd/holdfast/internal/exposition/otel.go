@@ -55,7 +55,7 @@ func addHistograms[N int64 | float64](f *Family, data metricdata.Histogram[N]) {
 // labelsOf returns attributes as names, each with its value.
 func labelsOf(attributes attribute.Set) (labels []string) {
 	for _, a := range attributes.ToSlice() {
-		labels = append(labels, strings.ReplaceAll(string(a.Key), ".", "_"), a.Value.Emit())
+		labels = append(labels, strings.ReplaceAll(string(a.Key), ".", "_"), a.Value.String())
 	}
 	return labels
 }
