@@ -3,6 +3,8 @@ package redis
 import (
 	"context"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
@@ -18,7 +20,7 @@ func apart(rawURL, name string) (own string, remove func(context.Context) error)
 
 // prefixOf returns what the keys of a URL begin with.
 func prefixOf(rawURL string) (string, error) {
-	_, _, own, err := parse(rawURL)
+	_, own, err := parse(rawURL)
 	if err != nil {
 		return "", connectError(err)
 	}
@@ -33,18 +35,39 @@ func deleteAll(ctx context.Context, rawURL string) error {
 		return err
 	}
 	defer func() { _ = l.Close(ctx) }()
+	limited, cancel := context.WithTimeout(ctx, l.store.config.timeout)
+	primaries, _, err := l.store.servers.primaries(limited)
+	cancel()
+	if err != nil {
+		return driverutil.OpError("remove", backend, "", err)
+	}
+	for _, primary := range primaries {
+		if err := l.deleteFrom(ctx, primary); err != nil {
+			return driverutil.OpError("remove", backend, "", err)
+		}
+	}
+	return nil
+}
+
+// deleteFrom deletes the keys of one primary.
+func (l *Locker) deleteFrom(ctx context.Context, primary *goredis.Client) error {
 	for cursor := uint64(0); ; {
 		limited, cancel := context.WithTimeout(ctx, l.store.config.timeout)
-		cursor, err = do(limited, l.store, func(ctx context.Context) (uint64, error) {
-			found, next, err := l.store.client.Scan(ctx, cursor, l.store.key("")+"*", scanCount).Result()
-			if err == nil && len(found) > 0 {
-				err = l.store.client.Del(ctx, found...).Err()
+		next, err := do(limited, l.store, func(ctx context.Context) (uint64, error) {
+			found, next, err := primary.Scan(ctx, cursor, l.store.key("")+"*", scanCount).Result()
+			if err != nil || len(found) == 0 {
+				return next, err
 			}
+			pipe := primary.Pipeline() // the keys of one request would have to be in one slot of a cluster
+			for _, key := range found {
+				pipe.Del(ctx, key)
+			}
+			_, err = pipe.Exec(ctx)
 			return next, err
 		})
 		cancel()
-		if err != nil || cursor == 0 {
-			return driverutil.OpError("remove", backend, "", err)
+		if cursor = next; err != nil || cursor == 0 {
+			return err
 		}
 	}
 }

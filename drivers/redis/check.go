@@ -33,32 +33,61 @@ const (
 // oldest is the oldest server that is supported: earlier ones do not run scripts of which one request may fail by itself.
 const oldest = 7
 
-// Check implements [driver.Checker].
+// Check implements [driver.Checker]. Of a cluster it examines each primary.
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	if err := l.Locker.Check(ctx, report); err != nil {
 		return err
 	}
-	e := &examination{store: l.store, Report: report}
-	return driverutil.CheckSteps(ctx, backend, nil, e.readInfo, e.server, e.eviction, e.persistence, e.replicas, e.waking, e.grade)
+	e := &examination{store: l.store}
+	e.Report = func(f driver.Finding) {
+		f.Detail = e.place + f.Detail
+		report(f)
+	}
+	all, err := do(ctx, l.store, func(ctx context.Context) (all []*goredis.Client, err error) {
+		all, _, err = l.store.servers.primaries(ctx)
+		return all, err
+	})
+	if err != nil {
+		e.unknown(err)
+	}
+	for _, client := range all {
+		if e.client = client; l.store.config.cluster {
+			e.place = client.Options().Addr + ": "
+		}
+		if err := driverutil.CheckSteps(ctx, backend, nil, e.readInfo, e.server, e.eviction, e.persistence, e.replicas); err != nil {
+			return err
+		}
+	}
+	e.place = ""
+	return driverutil.CheckSteps(ctx, backend, nil, e.waking, e.grade)
 }
 
 // examination has the facts about a server.
 type examination struct {
 	driverutil.Report
-	store *store
-	info  string
+	store  *store
+	client *goredis.Client
+	place  string // what details begin with
+	info   string
 	// reasons are why the deployment does not protect data.
 	reasons []string
 }
 
+// unknown says that the set-up cannot be read.
+func (e *examination) unknown(err error) {
+	e.Unchecked(subjectServer, "give the user of this check the rights +info and +config|get, or ask the operator of the server",
+		"how the server is set up cannot be read: %v", err)
+	e.lacks("how the server is set up is not known")
+}
+
 // lacks notes a reason why the deployment does not protect data.
 func (e *examination) lacks(format string, args ...any) {
-	e.reasons = append(e.reasons, fmt.Sprintf(format, args...))
+	e.reasons = append(e.reasons, e.place+fmt.Sprintf(format, args...))
 }
 
 func (e *examination) readInfo(ctx context.Context) bool {
 	info, err := do(ctx, e.store, func(ctx context.Context) (string, error) {
-		pipe := e.store.client.Pipeline()
+		pipe := e.client.Pipeline()
 		var all []*goredis.StringCmd
 		for _, section := range []string{"server", "replication", "persistence", "memory"} { // several at once are known since 7.0
 			all = append(all, pipe.Info(ctx, section))
@@ -71,11 +100,7 @@ func (e *examination) readInfo(ctx context.Context) bool {
 		return strings.Join(texts, "\n"), err
 	})
 	if err != nil {
-		e.Unchecked(subjectServer, "give the user of this check the rights +info and +config|get, or ask the operator of the server",
-			"how the server is set up cannot be read: %v", err)
-		e.lacks("how the server is set up is not known")
-		e.waking(ctx)
-		e.grade(ctx)
+		e.unknown(err)
 		return false
 	}
 	e.info = info
@@ -136,7 +161,7 @@ func (e *examination) eviction(context.Context) bool {
 // setting reads a setting of the server. known is false without the right to, as with most hosted servers.
 func (e *examination) setting(ctx context.Context, name string) (value string, known bool) {
 	all, err := do(ctx, e.store, func(ctx context.Context) (map[string]string, error) {
-		return e.store.client.ConfigGet(ctx, name).Result()
+		return e.client.ConfigGet(ctx, name).Result()
 	})
 	value, known = all[name]
 	return value, known && err == nil
@@ -145,11 +170,16 @@ func (e *examination) setting(ctx context.Context, name string) (value string, k
 func (e *examination) persistence(ctx context.Context) bool {
 	fsync, known := e.setting(ctx, "appendfsync")
 	save, _ := e.setting(ctx, "save")
+	pauses, _ := e.setting(ctx, "no-appendfsync-on-rewrite")
 	const remedy = "set appendonly to yes and appendfsync to always, if two holders of one lock would damage something"
 	switch {
 	case e.field("aof_enabled") == "1" && e.field("aof_last_write_status") == "err":
 		e.lacks("the append-only file cannot be written")
 		e.Wrong(subjectPersistence, "look into the log of the server: its disk may be full", "", "the append-only file cannot be written")
+	case e.field("aof_enabled") == "1" && fsync == "always" && pauses == "yes":
+		e.lacks("while the append-only file is rewritten, writes are not on disk")
+		e.Doubtful(subjectPersistence, "set no-appendfsync-on-rewrite to no", "while the append-only file is rewritten, a crash of the "+
+			"machine forgets locks (no-appendfsync-on-rewrite yes)")
 	case e.field("aof_enabled") == "1" && fsync == "always":
 		e.OK(subjectPersistence, "each write is on disk before its answer (appendfsync always)")
 	case e.field("aof_enabled") == "1" && !known:
@@ -211,7 +241,8 @@ func (e *examination) waking(ctx context.Context) bool {
 		limited, cancel := context.WithTimeout(ctx, e.store.config.timeout)
 		defer cancel()
 		_, err := do(limited, e.store, func(ctx context.Context) (int64, error) {
-			sub := e.store.client.Subscribe(ctx, name)
+			client := e.store.servers.some()
+			sub := client.Subscribe(ctx, name)
 			defer func() { _ = sub.Close() }()
 			for {
 				message, err := sub.ReceiveTimeout(ctx, e.store.config.timeout)
@@ -220,7 +251,7 @@ func (e *examination) waking(ctx context.Context) bool {
 				}
 				switch m := message.(type) {
 				case *goredis.Subscription:
-					err = e.store.client.Publish(ctx, name, text).Err()
+					err = client.Publish(ctx, name, text).Err()
 				case *goredis.Message:
 					if m.Payload == text {
 						return 0, nil

@@ -58,6 +58,13 @@ func TestCheckGrades(t *testing.T) {
 		wantFinding(t, found, subjectPersistence, driver.LevelDoubtful, "everysec")
 		wantFinding(t, found, subjectGrade, driver.LevelOK, "removes locks")
 	})
+	t.Run("no fsync while it is rewritten", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes")
+		found := examine(t, s.URL())
+		wantFinding(t, found, subjectPersistence, driver.LevelDoubtful, "rewritten")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, savesWork)
+	})
 	t.Run("replicas", func(t *testing.T) {
 		t.Parallel()
 		always := []string{"--appendonly", "yes", "--appendfsync", "always"}

@@ -26,7 +26,7 @@ func makeUser(t *testing.T, s *redistest.Server, rights ...any) (rawURL string) 
 }
 
 // leastRights are those of the page.
-var leastRights = []any{"~holdfast:*", "&holdfast:*", "+get", "+set", "+mget", "+scan", "+time", "+exists", "+evalsha", "+eval", "+publish",
+var leastRights = []any{"~holdfast:*", "&holdfast:*", "+get", "+set", "+scan", "+time", "+exists", "+evalsha", "+eval", "+publish",
 	"+subscribe", "+unsubscribe", "+ping", "+wait", "+info", "+hello", "+select"}
 
 func TestConformance(t *testing.T) {

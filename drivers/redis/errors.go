@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -20,6 +21,8 @@ func classify(err error) error {
 	switch code, text, _ := strings.Cut(of.Error(), " "); {
 	case slices.Contains([]string{"NOPERM", "NOAUTH", "WRONGPASS", "MISCONF"}, code):
 		return driver.Denied(err)
+	case strings.HasPrefix(text, "DB index is out of range"):
+		return driver.Denied(fmt.Errorf("the server has fewer databases: %w", err))
 	case strings.HasPrefix(text, "ACL failure in script"), strings.HasPrefix(text, "The user executing the script can't"):
 		return driver.Denied(err) // the script ends at once, and nothing in it fails after its write
 	case code == "WRONGTYPE":
@@ -28,6 +31,6 @@ func classify(err error) error {
 	return err
 }
 
-var errAnswer = errors.New("the server's answer is not that of the script")
+var errAnswer = errors.New("the server's answer has another form")
 
 func connectError(err error) error { return driverutil.OpError("connect", backend, "", err) }

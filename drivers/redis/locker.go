@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"regexp"
 	"strconv"
 	"sync"
@@ -44,7 +43,7 @@ type config struct {
 	history   int
 	replicas  int // negative: as many as the server has had
 	onlyReads bool
-	sentinel  *goredis.Client // made for this Locker, which closes it
+	cluster   bool
 	sent      func()
 }
 
@@ -59,7 +58,7 @@ func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.tim
 // WithHistory sets how many past holders of a lock are kept. The default is [driver.DefaultHistory].
 func WithHistory(n int) Option { return func(c *config) { c.history = n } }
 
-// WithReplicas sets how many replicas the server has. A write is safe when a majority of them and the server has it. The default is
+// WithReplicas sets how many replicas a primary has. A write is safe when a majority of them and the primary has it. The default is
 // the greatest number of replicas that this program has seen. 0 means that nothing waits for replicas.
 func WithReplicas(n int) Option { return func(c *config) { c.replicas = n } }
 
@@ -81,31 +80,83 @@ func newConfig(opts []Option) (config, error) {
 	return c, driver.ValidateHistory("history", c.history)
 }
 
-// New makes a Locker with the options of a program's own client of one server, or of [goredis.NewFailoverClient]: its addresses, login and
-// TLS. It opens connections of its own, so that no other use of the client delays a renewal. The client stays open until after Close.
+// New makes a Locker with the options of a program's own *redis.Client or *redis.ClusterClient: its addresses, login and TLS. It opens
+// connections of its own, so that no other use of the client delays a renewal. The client stays open until after Close.
+//
+// Of a client for Sentinel the primary is known, but not that it has changed, nor how many replicas it has: prefer [Open].
 func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*Locker, error) {
-	own, is := client.(*goredis.Client)
-	if !is || own == nil {
-		return nil, connectError(driver.Invalid("client", "of another kind", "a *redis.Client of one server or of Sentinel"))
+	t, err := targetOf(client)
+	if err != nil {
+		return nil, connectError(err)
 	}
 	c, err := newConfig(opts)
 	if err != nil {
 		return nil, connectError(err)
 	}
-	return open(ctx, *own.Options(), c)
+	return open(ctx, t, c)
 }
 
-// open makes a Locker whose connections have these options.
-func open(ctx context.Context, o goredis.Options, c config) (*Locker, error) {
+// target is what to connect to.
+type target struct {
+	options goredis.Options
+	cluster []string // addresses of a cluster
+	// The addresses of Sentinel, and what it asks for.
+	sentinels        []string
+	master           string
+	sentinelUser     string
+	sentinelPassword string
+}
+
+// targetOf reads the options of a client.
+func targetOf(client goredis.UniversalClient) (t target, err error) {
+	switch client := client.(type) {
+	case *goredis.Client:
+		if client != nil {
+			t.options = *client.Options()
+			return t, nil
+		}
+	case *goredis.ClusterClient:
+		if client == nil {
+			break
+		}
+		o := client.Options()
+		if o.ClusterSlots != nil {
+			return t, driver.Invalid("client", "with ClusterSlots", "one of a Redis Cluster, which says itself where its keys are")
+		}
+		t.cluster = o.Addrs
+		t.options = goredis.Options{
+			ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, Protocol: o.Protocol, Username: o.Username,
+			Password: o.Password, CredentialsProvider: o.CredentialsProvider, CredentialsProviderContext: o.CredentialsProviderContext,
+			TLSConfig: o.TLSConfig, PoolSize: o.PoolSize, DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix,
+		}
+		return t, nil
+	}
+	return t, driver.Invalid("client", "of another kind", "a *redis.Client of one server or of Sentinel, or a *redis.ClusterClient")
+}
+
+// open makes a Locker.
+func open(ctx context.Context, t target, c config) (*Locker, error) {
+	o := t.options
+	c.cluster = len(t.cluster) > 0
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1 // the Locker repeats calls, and knows its own writes
+	o.Limiter = nil   // what others do with the client must not refuse a renewal
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = c.timeout, c.timeout, c.timeout, c.timeout
+	o.OnConnect = checkServer(c, o.OnConnect)
 	if o.TLSConfig != nil && o.TLSConfig.MinVersion == 0 {
 		o.TLSConfig = o.TLSConfig.Clone()
 		o.TLSConfig.MinVersion = tls.VersionTLS12
 	}
-	s := &store{client: goredis.NewClient(&o), config: c, db: o.DB}
+	s := &store{config: c, db: o.DB}
 	s.hub = &hub{store: s}
+	switch {
+	case c.cluster:
+		s.servers = newCluster(o, t.cluster, c.timeout, s.sawReplicas)
+	case len(t.sentinels) > 0:
+		s.servers = newPrimary(o, newSentinels(t, c.timeout, s.sawReplicas), s.hub.leave)
+	default:
+		s.servers = newPrimary(o, nil, s.hub.leave)
+	}
 	l := &Locker{store: s}
 	config := cas.Config{
 		Info: s.info(), Watch: s.hub.watch, Close: s.close, CallLimit: c.timeout,
@@ -130,11 +181,11 @@ func (l *Locker) Capabilities() driver.Capabilities {
 
 // store is a [cas.Store].
 type store struct {
-	client *goredis.Client
-	config config
-	db     int
-	hub    *hub
-	calls  sync.WaitGroup
+	servers servers
+	config  config
+	db      int
+	hub     *hub
+	calls   sync.WaitGroup
 
 	replicas  atomic.Int64 // the greatest number that was seen
 	learnedAt atomic.Int64 // when, in nanoseconds since 1970
@@ -148,10 +199,7 @@ func (s *store) info() driver.Info {
 // close ends all connections, and waits for what uses them.
 func (s *store) close(context.Context) error {
 	s.hub.close()
-	err := s.client.Close()
-	if s.config.sentinel != nil {
-		err = errors.Join(err, s.config.sentinel.Close())
-	}
+	err := s.servers.close()
 	s.calls.Wait()
 	return err
 }

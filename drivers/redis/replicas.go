@@ -45,7 +45,7 @@ func (s *store) addWait(ctx context.Context, pipe goredis.Pipeliner) (confirmed 
 	}
 	return func() error {
 		if info != nil {
-			if s.sawReplicas(info.Val()); info.Err() != nil && !errors.Is(classify(info.Err()), driver.ErrDenied) {
+			if s.sawReplicas(replicasIn(info.Val())); info.Err() != nil && !errors.Is(classify(info.Err()), driver.ErrDenied) {
 				s.learnedAt.Store(0) // without the right to ask, none is known
 			}
 		}
@@ -67,12 +67,11 @@ func (s *store) addWait(ctx context.Context, pipe goredis.Pipeliner) (confirmed 
 	}
 }
 
-// sawReplicas notes how many replicas the server has.
-func (s *store) sawReplicas(info string) {
-	n := int64(replicasIn(info))
+// sawReplicas notes how many replicas a primary has.
+func (s *store) sawReplicas(n int) {
 	for {
 		most := s.replicas.Load()
-		if n <= most || s.replicas.CompareAndSwap(most, n) {
+		if int64(n) <= most || s.replicas.CompareAndSwap(most, int64(n)) {
 			return
 		}
 	}

@@ -169,7 +169,5 @@ func TestBackupIsNoReplica(t *testing.T) {
 	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err != nil || l.store.expected() != 0 {
 		t.Errorf("%d replicas, %v", l.store.expected(), err)
 	}
-	if f := examine(t, s.URL())[subjectReplicas]; f.Level != driver.LevelOK || !strings.Contains(f.Detail, "none") {
-		t.Error(f)
-	}
+	wantFinding(t, examine(t, s.URL()), subjectReplicas, driver.LevelOK, "none")
 }

@@ -69,6 +69,11 @@ func TestSentinel(t *testing.T) {
 	if _, err := l.TryAcquire(t.Context(), request("n", "b")); err == nil {
 		t.Error("a grant without a majority")
 	}
+	// So does a process that has just started: Sentinel knows of the old one.
+	fresh := openAt(t, at, unprobed)
+	if _, err := fresh.TryAcquire(t.Context(), request("n", "c")); err == nil || fresh.store.expected() != 1 {
+		t.Errorf("a fresh process knows of %d replicas: %v", fresh.store.expected(), err)
+	}
 	if err := primary.Restart(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -83,5 +88,46 @@ func TestSentinel(t *testing.T) {
 	}
 	if _, err := l.Renew(t.Context(), held); err != nil {
 		t.Error(err)
+	}
+}
+
+// When Sentinel names another primary, no connection stays with the former one, although that answers still, and takes writes: it is cut
+// off from Sentinel, and will be forgotten.
+func TestSentinelNamesAnother(t *testing.T) {
+	serverprocess.Long(t, "waits until Sentinel is asked again")
+	t.Parallel()
+	former, next := redistest.Start(t), redistest.Start(t)
+	config := filepath.Join(t.TempDir(), "sentinel.conf")
+	monitor := func(s *redistest.Server) string {
+		host, port, _ := strings.Cut(s.Addr(), ":")
+		return fmt.Sprintf("sentinel monitor main %s %s 1", host, port)
+	}
+	if err := os.WriteFile(config, []byte(monitor(former)+"\nsentinel auth-pass main "+redistest.Password+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sentinel := redistest.StartSentinel(t, config)
+	l := openAt(t, fmt.Sprintf("redis://:%s@%s/0?master=main&sentinelPassword=%s", redistest.Password, sentinel.Addr(), redistest.Password))
+	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"sentinel remove main", monitor(next)} {
+		if answer, err := redistest.Ask(t.Context(), sentinel.Addr(), command); err != nil || answer != "+OK" {
+			t.Fatal(command, answer, err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		lease, err := l.TryAcquire(t.Context(), request("n", "b")) // held at the former one, and free at the next
+		if err == nil {
+			if err := l.Release(t.Context(), lease); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it asks the former primary: %v", err)
+		}
+	}
+	if n, err := client(t, next.Addr()).Exists(t.Context(), defaultPrefix+"n").Result(); err != nil || n != 1 {
+		t.Errorf("%d keys at the primary, %v", n, err)
 	}
 }

@@ -20,8 +20,9 @@ import (
 // putScript writes a value if the present one has the version, or if there is none and the version is empty. Otherwise it returns the
 // present one. A write that nobody may publish is done all the same: then waiters poll.
 //
-// Promise 1: the server runs the whole script before any other request.
-var putScript = goredis.NewScript(`
+// Promise 1: the server runs the whole script before any other request. By its first line a replica refuses it before it begins: it
+// would compare an old value.
+var putScript = goredis.NewScript(`#!lua
 local time = redis.call('TIME')
 local old = redis.call('GET', KEYS[1])
 if (old and redis.sha1hex(old) or '') ~= ARGV[1] then return {time[1], time[2], old} end
@@ -40,64 +41,91 @@ func (s *store) key(key string) string { return s.config.prefix + key }
 // channel is that on which the writes of a key are published. All databases share their channels.
 func (s *store) channel(key string) string { return s.key(key) + "@" + strconv.Itoa(s.db) }
 
-// valueOf is the value of a GET, at a time of the server before.
-func valueOf(got *goredis.StringCmd, now time.Time) (cas.Value, error) {
-	data, err := got.Result()
-	if errors.Is(err, goredis.Nil) {
-		return cas.Value{Now: now}, nil
-	}
+// Get implements [cas.Store]. A Locker that only reads needs the right to GET and TIME alone.
+func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
+	return do(ctx, s, func(ctx context.Context) (cas.Value, error) { return s.get(ctx, key) })
+}
+
+func (s *store) get(ctx context.Context, key string) (cas.Value, error) {
+	var r reading
+	err := s.send(ctx, s.key(key), true, func(pipe goredis.Pipeliner, ask func()) goredis.Cmder {
+		r.now = pipe.Time(ctx)
+		ask()
+		r.got = pipe.Get(ctx, s.key(key))
+		return r.got
+	})
 	if err != nil {
 		return cas.Value{}, err
 	}
-	return cas.Value{Data: []byte(data), Version: versionOf(data), Now: now}, nil
-}
-
-// Get implements [cas.Store]. It needs the right to GET and TIME alone.
-func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
-	return do(ctx, s, func(ctx context.Context) (cas.Value, error) {
-		pipe := s.client.Pipeline()
-		now, got := pipe.Time(ctx), pipe.Get(ctx, s.key(key))
-		if err := cmp.Or(exec(ctx, pipe), now.Err()); err != nil {
-			return cas.Value{}, err
-		}
-		return valueOf(got, now.Val())
-	})
+	return r.value()
 }
 
 // GetBatch implements [cas.BatchGetter].
 func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error) {
 	return do(ctx, s, func(ctx context.Context) ([]cas.Value, error) {
-		pipe := s.client.Pipeline()
-		now, got := pipe.Time(ctx), make([]*goredis.StringCmd, len(keys))
-		for i, key := range keys {
-			got[i] = pipe.Get(ctx, s.key(key))
-		}
+		read, err := s.getAll(ctx, keys)
 		values := make([]cas.Value, len(keys))
-		err := cmp.Or(exec(ctx, pipe), now.Err())
 		for i := 0; i < len(keys) && err == nil; i++ {
-			values[i], err = valueOf(got[i], now.Val())
-			if errors.Is(classify(err), driver.ErrDamaged) {
-				values[i], err = cas.Value{Version: "no string", Now: now.Val()}, nil // it has no data, and counts as damaged
+			values[i], err = read[i].value()
+			switch {
+			case isRedirect(err):
+				values[i], err = s.get(ctx, keys[i])
+			case errors.Is(classify(err), driver.ErrDamaged):
+				values[i], err = cas.Value{Version: "no string", Now: read[i].now.Val()}, nil // it has no data, and counts as damaged
 			}
 		}
 		return values, err
 	})
 }
 
+// reading has the answers to the requests for a value.
+type reading struct {
+	now *goredis.TimeCmd
+	got *goredis.StringCmd
+}
+
+func (r reading) value() (cas.Value, error) {
+	if err := r.now.Err(); err != nil {
+		return cas.Value{}, err
+	}
+	data, err := r.got.Result()
+	if errors.Is(err, goredis.Nil) {
+		return cas.Value{Now: r.now.Val()}, nil
+	}
+	if err != nil {
+		return cas.Value{}, err
+	}
+	return cas.Value{Data: []byte(data), Version: versionOf(data), Now: r.now.Val()}, nil
+}
+
+// getAll reads the values of keys.
+func (s *store) getAll(ctx context.Context, keys []string) ([]reading, error) {
+	read := make([]reading, len(keys))
+	return read, s.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
+		now := pipe.Time(ctx)
+		for _, i := range group {
+			read[i] = reading{now, pipe.Get(ctx, s.key(keys[i]))}
+		}
+	})
+}
+
 // Put implements [cas.Store]. With replicas it is one round trip, too.
 func (s *store) Put(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
 	return do(ctx, s, func(ctx context.Context) (cas.Written, error) {
-		args := []any{version, data, s.channel(key)}
-		pipe := s.client.Pipeline()
-		written := putScript.EvalSha(ctx, pipe, []string{s.key(key)}, args...)
-		confirmed := s.addWait(ctx, pipe)
-		err := exec(ctx, pipe)
-		if err == nil && goredis.HasErrorPrefix(written.Err(), "NOSCRIPT") {
+		script, args := putScript.EvalSha, []any{version, data, s.channel(key)}
+		var written *goredis.Cmd
+		confirmed := func() error { return nil }
+		put := func(pipe goredis.Pipeliner, ask func()) goredis.Cmder {
 			_ = confirmed() // it may have got the number of replicas
-			pipe = s.client.Pipeline()
-			written = putScript.Eval(ctx, pipe, []string{s.key(key)}, args...)
+			ask()
+			written = script(ctx, pipe, []string{s.key(key)}, args...)
 			confirmed = s.addWait(ctx, pipe)
-			err = exec(ctx, pipe)
+			return written
+		}
+		err := s.send(ctx, s.key(key), false, put)
+		if err == nil && goredis.HasErrorPrefix(written.Err(), "NOSCRIPT") {
+			script = putScript.Eval
+			err = s.send(ctx, s.key(key), false, put)
 		}
 		notSafe := confirmed()
 		if err = cmp.Or(err, written.Err()); err != nil {
@@ -140,48 +168,64 @@ func readAnswer(answer []any) (now time.Time, present *string, err error) {
 	return time.Unix(seconds, micros*int64(time.Microsecond)), present, nil
 }
 
-// scanCount is how many keys the server looks at for one page.
+// scanCount is how many keys a server looks at for one page.
 const scanCount = 500
 
-// List implements [cas.Store]. A page is the cursor of a SCAN.
+// List implements [cas.Store]. A page is the number of a primary, the cursor of its SCAN, and the layout when the list began.
 func (s *store) List(ctx context.Context, prefix, page string) ([]cas.Item, string, error) {
 	type listed struct {
 		items []cas.Item
 		next  string
 	}
 	l, err := do(ctx, s, func(ctx context.Context) (listed, error) {
-		var cursor uint64
-		if page != "" {
-			var err error
-			if cursor, err = strconv.ParseUint(page, 10, 64); err != nil {
-				return listed{}, fmt.Errorf("the page %s is no cursor", driver.Quote(page))
-			}
-		}
-		found, cursor, err := s.client.Scan(ctx, cursor, s.key(prefix)+"*", scanCount).Result()
+		all, layout, err := s.servers.primaries(ctx)
 		if err != nil {
 			return listed{}, err
 		}
-		l := listed{items: make([]cas.Item, len(found))}
-		if cursor != 0 {
-			l.next = strconv.FormatUint(cursor, 10)
-		}
-		for i, key := range found {
-			l.items[i].Key = strings.TrimPrefix(key, s.config.prefix)
-		}
-		if len(found) == 0 {
-			return l, nil
-		}
-		pipe := s.client.Pipeline()
-		now, got := pipe.Time(ctx), pipe.MGet(ctx, found...)
-		if err := cmp.Or(exec(ctx, pipe), now.Err(), got.Err()); err != nil {
-			return listed{}, err
-		}
-		for i, value := range got.Val() {
-			if data, is := value.(string); is { // else it is gone, or no string: it is read when it is needed
-				l.items[i].Value = cas.Value{Data: []byte(data), Version: versionOf(data), Now: now.Val()}
+		began, n, cursor := layout, 0, uint64(0)
+		if page != "" {
+			if _, err := fmt.Sscanf(page, "%d %d %q", &n, &cursor, &began); err != nil {
+				return listed{}, fmt.Errorf("the page %s is no cursor", driver.Quote(page))
 			}
 		}
-		return l, nil
+		if began != layout || n < 0 || n >= len(all) {
+			return listed{}, errMoved
+		}
+		found, cursor, err := all[n].Scan(ctx, cursor, s.key(prefix)+"*", scanCount).Result()
+		if err != nil {
+			return listed{}, err
+		}
+		if cursor == 0 {
+			n++
+		}
+		var l listed
+		if n < len(all) {
+			l.next = fmt.Sprintf("%d %d %q", n, cursor, layout)
+		} else if _, after, err := s.servers.primaries(ctx); err != nil || after != layout {
+			return listed{}, cmp.Or(err, errMoved)
+		}
+		keys := make([]string, len(found))
+		for i, key := range found {
+			keys[i] = strings.TrimPrefix(key, s.config.prefix)
+		}
+		l.items, err = s.items(ctx, keys)
+		return l, err
 	})
 	return l.items, l.next, err
+}
+
+// errMoved fails a list that may have missed keys: those that moved between servers, and a cursor means nothing to another server.
+var errMoved = errors.New("the servers have changed during the list: list again")
+
+// items reads the values of keys that were listed.
+func (s *store) items(ctx context.Context, keys []string) ([]cas.Item, error) {
+	items := make([]cas.Item, len(keys))
+	read, err := s.getAll(ctx, keys)
+	for i := 0; i < len(keys) && err == nil; i++ {
+		items[i].Key = keys[i]
+		if v, failed := read[i].value(); failed == nil { // else it is no string, or has moved: it is read when it is needed
+			items[i].Value = v
+		}
+	}
+	return items, err
 }

@@ -50,7 +50,7 @@ func TestPut(t *testing.T) {
 		t.Errorf("%+v, %v, want no value, and the time", v, err)
 	}
 	// An edit by hand changes the version.
-	if err := s.client.Set(t.Context(), s.key("k"), "by hand", 0).Err(); err != nil {
+	if err := s.servers.some().Set(t.Context(), s.key("k"), "by hand", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Put(t.Context(), "k", []byte("second"), first.Version); !errors.Is(err, cas.ErrConflict) {
@@ -62,7 +62,7 @@ func TestPut(t *testing.T) {
 func TestForeignValue(t *testing.T) {
 	t.Parallel()
 	l := openAt(t, redistest.URL(t))
-	if err := l.store.client.RPush(t.Context(), l.store.key(lockrecord.Key("list")), "x").Err(); err != nil {
+	if err := l.store.servers.some().RPush(t.Context(), l.store.key(lockrecord.Key("list")), "x").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.TryAcquire(t.Context(), request("list", "a")); !errors.Is(err, driver.ErrDamaged) {
@@ -160,7 +160,7 @@ func TestWatchesShareAConnection(t *testing.T) {
 	s.hub.mu.Lock()
 	l := s.hub.listener
 	s.hub.mu.Unlock()
-	subscribed, err := s.client.PubSubNumSub(t.Context(), s.channel("key0"), s.channel("key99")).Result()
+	subscribed, err := s.servers.some().PubSubNumSub(t.Context(), s.channel("key0"), s.channel("key99")).Result()
 	if err != nil || subscribed[s.channel("key0")] != 1 || subscribed[s.channel("key99")] != 1 {
 		t.Errorf("%v, %v, want one subscription of each channel", subscribed, err)
 	}
@@ -170,7 +170,7 @@ func TestWatchesShareAConnection(t *testing.T) {
 		s.hub.mu.Lock()
 		left := len(l.channels)
 		s.hub.mu.Unlock()
-		subscribed, err = s.client.PubSubNumSub(t.Context(), s.channel("key0")).Result()
+		subscribed, err = s.servers.some().PubSubNumSub(t.Context(), s.channel("key0")).Result()
 		if left == 1 && err == nil && subscribed[s.channel("key0")] == 0 {
 			return
 		}
@@ -259,6 +259,7 @@ func TestDenied(t *testing.T) {
 		"no password":         "redis://" + s.Addr(),
 		"unknown user":        "redis://nobody:wrong-secret@" + s.Addr(),
 		"no SET in a script":  makeUserNamed(t, s, "noset", "~holdfast:*", "&holdfast:*", "+@all", "-set"),
+		"no such database":    s.URL() + "/99",
 		"another key pattern": makeUserNamed(t, s, "nokeys", "~others:*", "&holdfast:*", "+@all"),
 	} {
 		_, err := Open(t.Context(), at)
@@ -417,8 +418,7 @@ func TestNew(t *testing.T) {
 	if n, err := own.Exists(t.Context(), "mine:n").Result(); err != nil || n != 1 {
 		t.Errorf("%d keys in the client's database, %v", n, err)
 	}
-	for _, wrong := range []goredis.UniversalClient{nil, (*goredis.Client)(nil), goredis.NewClusterClient(&goredis.ClusterOptions{
-		Addrs: []string{s.Addr()}})} {
+	for _, wrong := range []goredis.UniversalClient{nil, (*goredis.Client)(nil), (*goredis.ClusterClient)(nil), &goredis.Ring{}} {
 		if _, err := New(t.Context(), wrong); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%T: %v", wrong, err)
 		}
@@ -448,7 +448,7 @@ func TestConfirmationOfAnEarlierWatch(t *testing.T) {
 	}
 	earlier, later := &watch{}, &watch{}
 	join(earlier)
-	h.leave(l, "name", earlier)
+	h.end(l, "name", earlier)
 	if subscribe, unsubscribe := h.changes(l); len(subscribe)+len(unsubscribe) != 0 {
 		t.Errorf("subscribes to %q, and ends %q, before the first subscription is confirmed", subscribe, unsubscribe)
 	}
@@ -459,7 +459,7 @@ func TestConfirmationOfAnEarlierWatch(t *testing.T) {
 	if began := h.confirm(l, "name"); len(began) != 1 || began[0] != later || len(h.inEffect(l, "name")) != 1 {
 		t.Error("a watch is not in effect after its confirmation")
 	}
-	h.leave(l, "name", later)
+	h.end(l, "name", later)
 	if _, unsubscribe := h.changes(l); len(unsubscribe) != 1 || len(l.channels) != 0 {
 		t.Errorf("ends %q, and keeps %d channels", unsubscribe, len(l.channels))
 	}

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
@@ -21,6 +19,7 @@ import (
 const (
 	paramCAFile           = "caFile"
 	paramCertFile         = "certFile"
+	paramCluster          = "cluster"
 	paramCommandTimeout   = "commandTimeout"
 	paramKeyFile          = "keyFile"
 	paramMaster           = "master"
@@ -30,8 +29,8 @@ const (
 	paramSentinelUser     = "sentinelUser"
 )
 
-var params = []string{paramCAFile, paramCertFile, paramCommandTimeout, driver.ParamHistory, paramKeyFile, paramMaster, paramPrefix,
-	paramReplicas, paramSentinelPassword, paramSentinelUser}
+var params = []string{paramCAFile, paramCertFile, paramCluster, paramCommandTimeout, driver.ParamHistory, paramKeyFile, paramMaster,
+	paramPrefix, paramReplicas, paramSentinelPassword, paramSentinelUser}
 
 // envPassword names the variable with the password, which redis-cli and valkey-cli read as well.
 const envPassword = "REDISCLI_AUTH" //nolint:gosec // a name
@@ -49,12 +48,12 @@ const (
 // Open connects to the server of a URL with the scheme redis, or rediss with TLS. The password may be in the environment variable
 // REDISCLI_AUTH instead. The database is 0 by default.
 //
-// With the parameter master, the hosts are those of Sentinel, which knows the primary of that name: sentinelUser and sentinelPassword
-// are the login there. caFile, certFile and keyFile are for TLS. prefix, commandTimeout (a Go duration), history and
-// replicas (numbers) are the values of [WithPrefix], [WithCommandTimeout], [WithHistory] and [WithReplicas]. They take precedence over
-// opts.
+// With cluster=true, the hosts are some of those of a Redis Cluster. With the parameter master, they are those of Sentinel, which knows
+// the primary of that name: sentinelUser and sentinelPassword are the login there. caFile, certFile and keyFile are for TLS. prefix,
+// commandTimeout (a Go duration), history and replicas (numbers) are the values of [WithPrefix], [WithCommandTimeout], [WithHistory] and
+// [WithReplicas]. They take precedence over opts.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
-	o, sentinel, own, err := parse(rawURL)
+	t, own, err := parse(rawURL)
 	if err != nil {
 		return nil, connectError(err)
 	}
@@ -62,79 +61,90 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, connectError(err)
 	}
-	if sentinel != nil {
-		c.sentinel = goredis.NewFailoverClient(sentinel)
-		o = *c.sentinel.Options()
-	}
-	return open(ctx, o, c)
+	return open(ctx, t, c)
 }
 
 func malformed(reason string) error {
 	return driver.Invalid("URL", "with scheme redis", form+": "+reason)
 }
 
-// parse reads a URL. sentinel is not nil if the hosts are those of Sentinel. Errors show nothing of the user and the password.
-func parse(rawURL string) (o goredis.Options, sentinel *goredis.FailoverOptions, own []Option, err error) {
+// parse reads a URL. Errors show nothing of the user and the password.
+func parse(rawURL string) (t target, own []Option, err error) {
 	if err := driver.ValidateURLEnds(rawURL); err != nil {
-		return o, nil, nil, err
+		return t, nil, err
 	}
 	base, query, _ := strings.Cut(rawURL, "?")
 	scheme, address, found := strings.Cut(base, "://")
 	if scheme = strings.ToLower(scheme); !found || scheme != plainScheme && scheme != tlsScheme {
-		return o, nil, nil, malformed("// is missing")
+		return t, nil, malformed("// is missing")
 	}
 	authority, path, _ := strings.Cut(address, "/")
 	// Otherwise a part of the password would pass for a host, a database or a parameter.
 	if strings.Count(authority, "@") > 1 || strings.Contains(path+query, "@") || strings.Contains(rawURL, "#") {
-		return o, nil, nil, malformed("user, password and parameters must be percent-encoded (%40 for @, %2F for /, %3F for ?, %23 for #)")
+		return t, nil, malformed("user, password and parameters must be percent-encoded (%40 for @, %2F for /, %3F for ?, %23 for #)")
 	}
+	o := &t.options
 	u, values, err := driverutil.ParseURL("redis://x?"+query, form, params...)
 	if err != nil || u == nil {
-		return o, nil, nil, err
+		return t, nil, err
 	}
 	for name, all := range values {
 		if len(all) != 1 || all[0] == "" {
-			return o, nil, nil, driver.Invalid("URL parameter "+name, "without a value, or twice", "given once, with a value")
+			return t, nil, driver.Invalid("URL parameter "+name, "without a value, or twice", "given once, with a value")
 		}
 	}
 	hosts := authority
 	if user, rest, found := strings.Cut(authority, "@"); found {
 		hosts = rest
 		if o.Username, o.Password, err = login(user); err != nil {
-			return o, nil, nil, err
+			return t, nil, err
 		}
 	}
 	if o.Password == "" {
 		o.Password = os.Getenv(envPassword)
 	}
 	if o.DB, err = database(path); err != nil {
-		return o, nil, nil, err
+		return t, nil, err
 	}
 	if own, err = options(values); err != nil {
-		return o, nil, nil, err
+		return t, nil, err
 	}
 	if o.TLSConfig, err = tlsConfig(scheme, values); err != nil {
-		return o, nil, nil, err
+		return t, nil, err
 	}
+	if err = t.address(hosts, values); err != nil {
+		return t, nil, err
+	}
+	return t, own, nil
+}
+
+// address reads the hosts, and the parameters that say what they are.
+func (t *target) address(hosts string, values url.Values) error {
 	all, err := addresses(hosts, values.Has(paramMaster))
 	if err != nil {
-		return o, nil, nil, err
+		return err
 	}
-	user, password := values.Get(paramSentinelUser), values.Get(paramSentinelPassword)
+	cluster, is := values.Get(paramCluster), values.Has(paramCluster)
+	t.master, t.sentinelUser, t.sentinelPassword = values.Get(paramMaster), values.Get(paramSentinelUser), values.Get(paramSentinelPassword)
 	switch {
-	case values.Has(paramMaster):
-		sentinel = &goredis.FailoverOptions{
-			MasterName: values.Get(paramMaster), SentinelAddrs: all, SentinelUsername: user, SentinelPassword: password,
-			Username: o.Username, Password: o.Password, DB: o.DB, TLSConfig: o.TLSConfig,
-		}
+	case is && cluster != "true" && cluster != "false":
+		return driver.Invalid("URL parameter "+paramCluster, driver.Quote(cluster), "true or false")
+	case cluster == "true" && t.master != "":
+		return driver.Invalid("URL parameter "+paramCluster, "with Sentinel", "given without the parameter "+paramMaster)
+	case cluster == "true" && t.options.DB != 0:
+		return malformed("a Redis Cluster has the database 0 alone")
+	case t.master == "" && t.sentinelUser+t.sentinelPassword != "":
+		return driver.Invalid("URL parameter "+paramSentinelPassword, "without Sentinel", "given with the parameter master")
+	case cluster == "true":
+		t.cluster = all
+	case t.master != "":
+		t.sentinels = all
 	case len(all) > 1:
-		return o, nil, nil, malformed("several hosts need the parameter master, the name of the primary that Sentinel knows")
-	case user != "" || password != "":
-		return o, nil, nil, driver.Invalid("URL parameter "+paramSentinelPassword, "without Sentinel", "given with the parameter master")
+		return malformed("several hosts need the parameter master, the name of the primary that Sentinel knows, or cluster=true")
 	default:
-		o.Addr = all[0]
+		t.options.Addr = all[0]
 	}
-	return o, sentinel, own, nil
+	return nil
 }
 
 // login reads USER:PASSWORD, USER or :PASSWORD.

@@ -19,24 +19,32 @@ func TestParse(t *testing.T) {
 		"redis://:p@[::1]:7":               "[::1]:7 0 '' 'p' false",
 		"redis://:p@[::1]/1?commandTimeout=1s&history=3&replicas=0": "[::1]:6379 1 '' 'p' false",
 	} {
-		o, sentinel, _, err := parse(rawURL)
+		parsed, _, err := parse(rawURL)
+		o := parsed.options
 		got := strings.Join([]string{o.Addr, string(rune('0' + o.DB)), "'" + o.Username + "'", "'" + o.Password + "'",
 			map[bool]string{true: "true", false: "false"}[o.TLSConfig != nil]}, " ")
-		if err != nil || got != want || sentinel != nil {
+		if err != nil || got != want || parsed.sentinels != nil || parsed.cluster != nil {
 			t.Errorf("%s: %s, %v, want %s", rawURL, got, err, want)
 		}
 	}
 	t.Setenv(envPassword, "of the environment")
-	if o, _, _, err := parse("redis://user@h"); err != nil || o.Username != "user" || o.Password != "of the environment" {
-		t.Errorf("%q, %q, %v", o.Username, o.Password, err)
+	if p, _, err := parse("redis://user@h"); err != nil || p.options.Username != "user" || p.options.Password != "of the environment" {
+		t.Errorf("%q, %q, %v", p.options.Username, p.options.Password, err)
 	}
-	if o, _, _, err := parse("redis://user:own@h"); err != nil || o.Password != "own" {
-		t.Errorf("%q, %v", o.Password, err)
+	if p, _, err := parse("redis://user:own@h"); err != nil || p.options.Password != "own" {
+		t.Errorf("%q, %v", p.options.Password, err)
 	}
-	_, s, _, err := parse("redis://u:p@a,b:1,[::2]/3?master=main&sentinelUser=su&sentinelPassword=sp")
-	if err != nil || s == nil || strings.Join(s.SentinelAddrs, " ") != "a:26379 b:1 [::2]:26379" || s.MasterName != "main" || s.DB != 3 ||
-		s.Username != "u" || s.Password != "p" || s.SentinelUsername != "su" || s.SentinelPassword != "sp" {
-		t.Errorf("%+v, %v", s, err)
+	p, _, err := parse("redis://u:p@a,b:1,[::2]/3?master=main&sentinelUser=su&sentinelPassword=sp")
+	if err != nil || strings.Join(p.sentinels, " ") != "a:26379 b:1 [::2]:26379" || p.master != "main" || p.options.DB != 3 ||
+		p.options.Username != "u" || p.options.Password != "p" || p.sentinelUser != "su" || p.sentinelPassword != "sp" || p.cluster != nil {
+		t.Errorf("%+v, %v", p, err)
+	}
+	p, _, err = parse("rediss://u:p@a,b:1?cluster=true")
+	if err != nil || strings.Join(p.cluster, " ") != "a:6379 b:1" || p.options.Username != "u" || p.options.TLSConfig == nil {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p, _, err = parse("redis://a?cluster=false"); err != nil || p.cluster != nil || p.options.Addr != "a:6379" {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 
@@ -65,6 +73,9 @@ func TestInvalidURLs(t *testing.T) {
 		"redis://a,b":                              "parameter master",
 		"redis://h?sentinelPassword=secret":        "with the parameter master",
 		"redis://h?secret=1":                       "one of caFile",
+		"redis://h?cluster=1":                      "true or false",
+		"redis://h/1?cluster=true":                 "database 0 alone",
+		"redis://h?cluster=true&master=m":          "without the parameter master",
 		"redis://h?prefix":                         "with a value",
 		"redis://h?prefix=a&prefix=b":              "given once",
 		"redis://h?prefix=a*":                      "letters, digits",

@@ -68,7 +68,7 @@ func (h *hub) watch(ctx context.Context, key string, changed func(cas.Value)) er
 	if err != nil {
 		return err
 	}
-	defer h.leave(l, name, w)
+	defer h.end(l, name, w)
 	select {
 	case err := <-w.failed:
 		return err
@@ -86,7 +86,7 @@ func (h *hub) join(key, name string, w *watch) (*listener, error) {
 	}
 	l := h.listener
 	if l == nil || l.done {
-		l = &listener{pubsub: h.store.client.Subscribe(context.Background()), due: make(chan struct{}, 1), ended: make(chan struct{}),
+		l = &listener{pubsub: h.store.servers.some().Subscribe(context.Background()), due: make(chan struct{}, 1), ended: make(chan struct{}),
 			channels: map[string]*channel{}}
 		h.listener = l
 		h.work.Go(func() { h.sendAll(l) })
@@ -94,7 +94,7 @@ func (h *hub) join(key, name string, w *watch) (*listener, error) {
 	}
 	c := l.channels[name]
 	if c == nil {
-		c = &channel{key: h.store.key(key), watches: map[*watch]struct{}{}}
+		c = &channel{key: key, watches: map[*watch]struct{}{}}
 		l.channels[name] = c
 	}
 	c.watches[w] = struct{}{}
@@ -102,8 +102,8 @@ func (h *hub) join(key, name string, w *watch) (*listener, error) {
 	return l, nil
 }
 
-// leave ends a watch.
-func (h *hub) leave(l *listener, name string, w *watch) {
+// end ends a watch.
+func (h *hub) end(l *listener, name string, w *watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c := l.channels[name]; c != nil {
@@ -191,7 +191,7 @@ func (h *hub) changes(l *listener) (subscribe, unsubscribe []string) {
 	return subscribe, unsubscribe
 }
 
-// lookForRemovals reports the keys that are not there: nobody publishes that a person has removed one. It is one request.
+// lookForRemovals reports the keys that are not there: nobody publishes that a person has removed one. It is one request to each server.
 func (h *hub) lookForRemovals(l *listener) {
 	names, keys := h.watchedKeys(l)
 	if len(keys) == 0 {
@@ -200,14 +200,14 @@ func (h *hub) lookForRemovals(l *listener) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.store.config.timeout)
 	defer cancel()
 	removed, err := do(ctx, h.store, func(ctx context.Context) (removed []string, err error) {
-		pipe := h.store.client.Pipeline()
 		found := make([]*goredis.IntCmd, len(keys))
-		for i, key := range keys {
-			found[i] = pipe.Exists(ctx, key)
-		}
-		err = exec(ctx, pipe)
+		err = h.store.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
+			for _, i := range group {
+				found[i] = pipe.Exists(ctx, h.store.key(keys[i]))
+			}
+		})
 		for i, name := range names {
-			if n, err := found[i].Result(); err == nil && n == 0 {
+			if found[i] != nil && found[i].Err() == nil && found[i].Val() == 0 {
 				removed = append(removed, name)
 			}
 		}
@@ -361,14 +361,21 @@ func (h *hub) inEffect(l *listener, name string) (all []*watch) {
 	return all
 }
 
+// leave ends the connection: it leads to a server that may be no primary any more.
+func (h *hub) leave() {
+	h.mu.Lock()
+	l := h.listener
+	h.mu.Unlock()
+	if l != nil {
+		l.end()
+	}
+}
+
 // close ends the connection, and waits for its goroutines.
 func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
-	l := h.listener
 	h.mu.Unlock()
-	if l != nil { // an earlier one is ending
-		l.end()
-	}
+	h.leave() // an earlier one is ending
 	h.work.Wait()
 }

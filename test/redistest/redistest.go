@@ -14,9 +14,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,7 +91,7 @@ func New(ctx context.Context, dir string, args ...string) (*Server, error) {
 	return &Server{servers[0]}, nil
 }
 
-// Ask sends a command to a server, as the default user, and returns the first line of its answer.
+// Ask sends a command to a server, as the default user, and returns its answer, if that is a text, or else the first line of it.
 func Ask(ctx context.Context, addr, command string) (string, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -105,7 +107,16 @@ func Ask(ctx context.Context, addr, command string) (string, error) {
 		return "", fmt.Errorf("login: %s, %w", strings.TrimSpace(line), err)
 	}
 	line, err := r.ReadString('\n')
-	return strings.TrimSpace(line), err
+	line = strings.TrimSpace(line)
+	if size, is := strings.CutPrefix(line, "$"); is && err == nil && size != "-1" {
+		n, err := strconv.Atoi(size)
+		text := make([]byte, max(0, n))
+		if err == nil {
+			_, err = io.ReadFull(r, text)
+		}
+		return string(text), err
+	}
+	return line, err
 }
 
 const askTimeout = 30 * time.Second

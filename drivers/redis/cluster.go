@@ -1,0 +1,318 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// slots is how many parts the keys of a cluster have.
+const slots = 1 << 14
+
+// loadPause is the shortest time between two requests for the layout of a cluster.
+const loadPause = 200 * time.Millisecond
+
+// cluster is a Redis Cluster. A lock is one key, so one primary has it. The client of go-redis would send the request that waits for the
+// replicas to another server than the write.
+type cluster struct {
+	options goredis.Options
+	seeds   []string
+	timeout time.Duration
+	saw     func(replicas int) // how many replicas a primary has, those included that are down
+
+	work    sync.WaitGroup
+	mu      sync.Mutex
+	clients map[string]*goredis.Client // by address
+	layout  *layout                    // nil at first
+	stale   bool                       // an answer says that the layout has changed
+	loading *load
+	closed  bool
+}
+
+// layout says which primary has which keys.
+type layout struct {
+	owners    [slots]string
+	primaries []string
+	text      string
+	at        time.Time
+}
+
+// load is a request for the layout.
+type load struct {
+	done   chan struct{}
+	layout *layout
+	err    error
+}
+
+func newCluster(o goredis.Options, seeds []string, timeout time.Duration, saw func(int)) *cluster {
+	return &cluster{options: o, seeds: seeds, timeout: timeout, saw: saw, clients: map[string]*goredis.Client{}}
+}
+
+// client returns the client of a server.
+func (c *cluster) client(addr string) *goredis.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	client := c.clients[addr]
+	if client == nil {
+		o := c.options // go-redis changes it
+		o.Addr = addr
+		client = goredis.NewClient(&o)
+		if c.clients[addr] = client; c.closed {
+			_ = client.Close()
+		}
+	}
+	return client
+}
+
+func (c *cluster) primaryOf(ctx context.Context, key string) (*goredis.Client, error) {
+	l, err := c.current(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	addr := l.owners[slotOf(key)]
+	if addr == "" {
+		c.distrust()
+		return nil, errors.New("no primary of the cluster has the key")
+	}
+	return c.client(addr), nil
+}
+
+func (c *cluster) primaries(ctx context.Context) (all []*goredis.Client, text string, err error) {
+	l, err := c.current(ctx, true)
+	if err != nil {
+		return nil, "", err
+	}
+	if slices.Contains(l.owners[:], "") {
+		return nil, "", errors.New("a part of the cluster's keys has no primary")
+	}
+	for _, addr := range l.primaries {
+		all = append(all, c.client(addr))
+	}
+	return all, l.text, nil
+}
+
+func (c *cluster) some() *goredis.Client {
+	c.mu.Lock()
+	addrs := c.seeds
+	if c.layout != nil {
+		addrs = c.layout.primaries
+	}
+	c.mu.Unlock()
+	return c.client(addrs[rand.IntN(len(addrs))])
+}
+
+// heed follows MOVED and ASK. After other errors the layout is loaded again: they may be those of a server that is gone.
+func (c *cluster) heed(from *goredis.Client, err error) (instead *goredis.Client, asking bool) {
+	var of goredis.Error
+	if err == nil || errors.Is(err, goredis.Nil) {
+		return nil, false
+	}
+	if !errors.As(err, &of) {
+		c.distrust()
+		return nil, false
+	}
+	words := strings.Fields(of.Error())
+	switch {
+	case words[0] == "CLUSTERDOWN", words[0] == readOnly, words[0] == "MASTERDOWN":
+		c.distrust()
+		return nil, false
+	case len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK":
+		return nil, false
+	}
+	asking = words[0] == "ASK"
+	if !asking {
+		c.distrust()
+	}
+	addr, ok := addressFrom(from.Options().Addr, words[2])
+	if !ok {
+		return nil, false
+	}
+	return c.client(addr), asking
+}
+
+// addressFrom reads an address that a server has named. Without a host it has that of the server.
+func addressFrom(server, text string) (addr string, ok bool) {
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return "", false
+	}
+	host, port := strings.Trim(text[:i], "[]"), text[i+1:]
+	if host == "" || host == "?" {
+		var err error
+		if host, _, err = net.SplitHostPort(server); err != nil {
+			return "", false
+		}
+	}
+	return net.JoinHostPort(host, port), true
+}
+
+// distrust has the layout loaded before the next request.
+func (c *cluster) distrust() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stale = true
+}
+
+// current returns the layout, and loads it if it is missing, out of date, or has to be fresh. If that fails, an old one serves, unless it
+// has to be fresh.
+func (c *cluster) current(ctx context.Context, fresh bool) (*layout, error) {
+	c.mu.Lock()
+	old := c.layout
+	if old != nil && !fresh && (!c.stale || time.Since(old.at) < loadPause) || c.closed {
+		defer c.mu.Unlock()
+		if c.closed {
+			return nil, goredis.ErrClosed
+		}
+		return old, nil
+	}
+	l := c.loading
+	if l == nil {
+		l = &load{done: make(chan struct{})}
+		c.loading, c.stale = l, false
+		c.work.Go(func() { c.load(l) })
+	}
+	c.mu.Unlock()
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	switch {
+	case l.err == nil:
+		return l.layout, nil
+	case old != nil && !fresh:
+		return old, nil
+	}
+	return nil, l.err
+}
+
+// load asks one server after the other for the layout.
+func (c *cluster) load(l *load) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+	defer cancel()
+	c.mu.Lock()
+	known := []string{}
+	if c.layout != nil {
+		known = slices.Clone(c.layout.primaries)
+	}
+	c.mu.Unlock()
+	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
+	for _, addr := range append(known, c.seeds...) {
+		one, replicas, err := c.ask(ctx, addr)
+		if err == nil {
+			l.layout, l.err = one, nil
+			c.saw(replicas)
+			break
+		}
+		l.err = fmt.Errorf("asking %s for the layout of the cluster: %w", addr, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loading = nil; l.err == nil {
+		c.layout = l.layout
+		c.forget()
+	} else {
+		c.stale = true
+	}
+	close(l.done)
+}
+
+// forget closes the clients of servers that are no primaries any more. mu is held.
+func (c *cluster) forget() {
+	for addr, client := range c.clients {
+		if !slices.Contains(c.layout.primaries, addr) && !slices.Contains(c.seeds, addr) {
+			delete(c.clients, addr)
+			c.work.Go(func() { _ = client.Close() })
+		}
+	}
+}
+
+// ask asks a server for the layout, and for the greatest number of replicas of a primary.
+func (c *cluster) ask(ctx context.Context, addr string) (*layout, int, error) {
+	// One server that hangs leaves time for the others.
+	ctx, cancel := context.WithTimeout(ctx, c.timeout/2)
+	defer cancel()
+	pipe := c.client(addr).Pipeline()
+	ranges, nodes := pipe.ClusterSlots(ctx), pipe.ClusterNodes(ctx)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, 0, err
+	}
+	l := &layout{at: time.Now()}
+	for _, r := range ranges.Val() {
+		if r.Start < 0 || r.End >= slots || len(r.Nodes) == 0 {
+			continue
+		}
+		primary, ok := addressFrom(addr, r.Nodes[0].Addr)
+		if !ok {
+			return nil, 0, errors.New("a server of the cluster has no address")
+		}
+		for i := r.Start; i <= r.End; i++ {
+			l.owners[i] = primary
+		}
+		l.primaries = append(l.primaries, primary)
+	}
+	slices.Sort(l.primaries)
+	if l.primaries = slices.Compact(l.primaries); len(l.primaries) == 0 {
+		return nil, 0, errors.New("no primary of the cluster has keys")
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(strings.Join(l.owners[:], " ")))
+	l.text = strconv.FormatUint(sum.Sum64(), 16)
+	return l, mostReplicas(nodes.Val()), nil
+}
+
+// mostReplicas reads the answer to CLUSTER NODES: how many replicas the primary with the most of them has. Those that are down are in it.
+func mostReplicas(nodes string) (most int) {
+	of := map[string]int{}
+	for line := range strings.Lines(nodes) {
+		if words := strings.Fields(line); len(words) > 3 && slices.Contains(strings.Split(words[2], ","), "slave") {
+			of[words[3]]++
+			most = max(most, of[words[3]])
+		}
+	}
+	return most
+}
+
+func (c *cluster) close() (err error) {
+	c.mu.Lock()
+	c.closed = true
+	clients := c.clients
+	c.clients = map[string]*goredis.Client{}
+	c.mu.Unlock()
+	for _, client := range clients {
+		err = errors.Join(err, client.Close())
+	}
+	c.work.Wait()
+	return err
+}
+
+// slotOf returns the slot of a key: the CRC16 (XMODEM) of what is within its first braces, or of the whole key.
+func slotOf(key string) int {
+	if _, rest, found := strings.Cut(key, "{"); found {
+		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {
+			key = tag
+		}
+	}
+	const polynomial = 0x1021
+	crc := uint16(0)
+	for i := range len(key) {
+		crc ^= uint16(key[i]) << 8
+		for range 8 {
+			carry := crc & 0x8000
+			if crc <<= 1; carry != 0 {
+				crc ^= polynomial
+			}
+		}
+	}
+	return int(crc) % slots
+}

@@ -1,0 +1,305 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/test/redistest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+)
+
+func TestSlotOf(t *testing.T) {
+	for key, want := range map[string]int{"123456789": 12739, "foo": 12182, "a{foo}b{c}": 12182, "{}foo": slotOf("{}foo"), "": 0} {
+		if got := slotOf(key); got != want {
+			t.Errorf("%q: %d, want %d", key, got, want)
+		}
+	}
+	if slotOf("{}foo") == slotOf("foo") {
+		t.Error("empty braces count")
+	}
+}
+
+func TestMostReplicas(t *testing.T) {
+	nodes := "a 127.0.0.1:1@11,,shard-id=x myself,master - 0 0 1 connected 0-5\nb 127.0.0.1:2@12 master,fail - 0 0 2 connected\n" +
+		"c :3@13 slave a 0 0 1 connected\nd 127.0.0.1:4@14 slave,fail a 0 0 1 disconnected\n\n"
+	if got := mostReplicas(nodes); got != 2 {
+		t.Error(got)
+	}
+}
+
+func TestAddressFrom(t *testing.T) {
+	for text, want := range map[string]string{"h:1": "h:1", ":1": "s:1", "?:1": "s:1", "::1:2": "[::1]:2", "[::1]:2": "[::1]:2", "x": ""} {
+		if got, ok := addressFrom("s:9", text); got != want || ok != (want != "") {
+			t.Errorf("%q: %q, %v", text, got, ok)
+		}
+	}
+}
+
+// clusterURL is that of a cluster, by some of its servers.
+func clusterURL(s ...*redistest.Server) string {
+	var addrs []string
+	for _, one := range s {
+		addrs = append(addrs, one.Addr())
+	}
+	return with(redistest.At(strings.Join(addrs, ",")), "cluster=true")
+}
+
+// nodeOf is the client of the server of a cluster that has a lock.
+func nodeOf(t *testing.T, l *Locker, name string) *goredis.Client {
+	t.Helper()
+	c, err := l.store.servers.primaryOf(t.Context(), l.store.key(lockrecord.Key(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// nameOn is the name of a lock that a server of a cluster has.
+func nameOn(t *testing.T, l *Locker, s *redistest.Server, prefix string) string {
+	t.Helper()
+	for i := 0; ; i++ {
+		if name := fmt.Sprint(prefix, i); nodeOf(t, l, name).Options().Addr == s.Addr() {
+			return name
+		}
+	}
+}
+
+// The servers of a cluster share the locks, and each is one key of one of them.
+func TestCluster(t *testing.T) {
+	serverprocess.Long(t, "starts a cluster of six servers")
+	t.Parallel()
+	primaries, replicas := redistest.StartCluster(t, 3)
+	at := clusterURL(primaries[1], replicas[2])
+	l := openAt(t, at)
+	if n := l.store.expected(); n != 1 {
+		t.Errorf("%d replicas are known", n)
+	}
+	var names []string
+	for i := range 1200 {
+		names = append(names, fmt.Sprintf("many/%04d", i))
+	}
+	t.Run("batches and lists", func(t *testing.T) {
+		var work sync.WaitGroup
+		for part := range slices.Chunk(names, 100) {
+			work.Go(func() {
+				for _, name := range part {
+					if _, err := l.TryAcquire(t.Context(), request(name, "a")); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		work.Wait()
+		records, errs := l.InspectBatch(t.Context(), "", names)
+		if err := errors.Join(errs...); err != nil || slices.ContainsFunc(records, func(r driver.Record) bool { return r.Owner != "owner a" }) {
+			t.Error(err)
+		}
+		var listed []string
+		for r, err := range l.List(t.Context(), "many/") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed = append(listed, r.Name)
+		}
+		if !slices.Equal(listed, names) {
+			t.Errorf("%d of %d are listed", len(listed), len(names))
+		}
+	})
+	t.Run("a slot moves", func(t *testing.T) { clusterSlotMoves(t, l, primaries[0], primaries[2]) })
+	t.Run("without and with cluster=true", func(t *testing.T) {
+		_, err := Open(t.Context(), primaries[0].URL())
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "cluster=true") {
+			t.Error(err)
+		}
+		_, err = Open(t.Context(), clusterURL(redistest.Start(t)))
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "no Redis Cluster") {
+			t.Error(err)
+		}
+	})
+	t.Run("check", func(t *testing.T) {
+		found := map[string]int{}
+		if err := l.Check(t.Context(), func(f driver.Finding) { found[f.Subject]++ }); err != nil {
+			t.Fatal(err)
+		}
+		if found[subjectServer] != 3 || found[subjectReplicas] != 3 || found[subjectGrade] != 1 || found[subjectWaking] != 1 {
+			t.Error(found)
+		}
+	})
+	t.Run("a program's own client", func(t *testing.T) {
+		own := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{replicas[0].Addr()}, Password: redistest.Password})
+		defer func() { _ = own.Close() }()
+		mine, err := New(t.Context(), own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = mine.Close(context.WithoutCancel(t.Context())) }()
+		if _, err := mine.TryAcquire(t.Context(), request(names[0], "b")); !errors.Is(err, driver.ErrHeld) {
+			t.Error(err)
+		}
+	})
+	t.Run("suite", func(t *testing.T) {
+		lockertest.Run(t, lockertest.Config{
+			New: func(t *testing.T) driver.Locker { return openAt(t, at, WithPrefix("suite:")) },
+			Forget: func(ctx context.Context, name string) error {
+				key := "suite:" + lockrecord.Key(name)
+				c, err := l.store.servers.primaryOf(ctx, key)
+				if err != nil {
+					return err
+				}
+				return c.Del(ctx, key).Err()
+			},
+			Without: []string{"Damage", "Deny", "FailOver", "Stall"},
+		})
+	})
+	t.Run("fail-over", func(t *testing.T) { clusterFailsOver(t, at, l, primaries, replicas) })
+}
+
+// clusterSlotMoves moves the slot of a lock. While it moves, the server that has it says ASK, and later MOVED.
+func clusterSlotMoves(t *testing.T, l *Locker, from, to *redistest.Server) {
+	t.Helper()
+	name := nameOn(t, l, from, "moving")
+	key := l.store.key(lockrecord.Key(name))
+	slot, source, target := slotOf(key), client(t, from.Addr()), client(t, to.Addr())
+	id := func(c *goredis.Client) string {
+		t.Helper()
+		text, err := c.Do(t.Context(), "CLUSTER", "MYID").Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	set := func(c *goredis.Client, args ...any) {
+		t.Helper()
+		if err := c.Do(t.Context(), append([]any{"CLUSTER", "SETSLOT", slot}, args...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(target, "IMPORTING", id(source))
+	set(source, "MIGRATING", id(target))
+	lease, err := l.TryAcquire(t.Context(), request(name, "a"))
+	if err != nil {
+		t.Fatalf("while the slot moves: %v", err)
+	}
+	if _, err := l.TryAcquire(t.Context(), request(name, "b")); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("while the slot moves: %v", err)
+	}
+	if n, err := source.Exists(t.Context(), key).Result(); err == nil && n != 0 {
+		t.Error("it is at the old server")
+	}
+	records, errs := l.InspectBatch(t.Context(), "", []string{name, "other"})
+	if records[0].Owner != "owner a" || errors.Join(errs...) != nil {
+		t.Errorf("a batch while the slot moves: %+v, %v", records, errs)
+	}
+	set(target, "NODE", id(target))
+	set(source, "NODE", id(target))
+	if lease, err = l.Renew(t.Context(), lease); err != nil {
+		t.Errorf("after the slot has moved: %v", err)
+	}
+	if err := l.Release(t.Context(), lease); err != nil {
+		t.Errorf("after the slot has moved: %v", err)
+	}
+}
+
+// clusterFailsOver kills a primary while clients compete for locks of all primaries. No two hold a lock at once, and no token falls.
+func clusterFailsOver(t *testing.T, at string, l *Locker, primaries, replicas []*redistest.Server) {
+	t.Helper()
+	var names []string
+	for i, s := range primaries {
+		names = append(names, nameOn(t, l, s, fmt.Sprint("contested", i, "-")))
+	}
+	type history struct {
+		holder       atomic.Pointer[string]
+		last, grants atomic.Uint64
+	}
+	histories := map[string]*history{}
+	for _, name := range names {
+		histories[name] = &history{}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var clients sync.WaitGroup
+	for i := range 3 {
+		l := openAt(t, at, WithCommandTimeout(time.Second), unprobed)
+		for _, name := range names {
+			h := histories[name]
+			clients.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					id := fmt.Sprint(i, "-", n)
+					req := request(name, id)
+					req.TTL = time.Minute
+					began := time.Now()
+					lease, err := l.TryAcquire(ctx, req)
+					if err != nil {
+						if !errors.Is(err, driver.ErrHeld) { // it may be held without an answer
+							_ = l.Release(ctx, driver.Lease{Name: name, ID: req.ID})
+						}
+						time.Sleep(5 * time.Millisecond)
+						continue
+					}
+					h.grants.Add(1)
+					if !h.holder.CompareAndSwap(nil, &id) && time.Since(began) < req.TTL {
+						t.Errorf("%s was granted %s, and another holds it", id, name)
+					}
+					if before := h.last.Swap(lease.Token); lease.Token <= before {
+						t.Errorf("%s: token %d after %d", name, lease.Token, before)
+					}
+					if _, err = l.Renew(ctx, lease); errors.Is(err, driver.ErrLost) && time.Since(began) < req.TTL {
+						t.Errorf("%s has lost %s: %v", id, name, err)
+					}
+					h.holder.Store(nil)
+					for l.Release(ctx, driver.Lease{Name: name, ID: req.ID}) != nil && ctx.Err() == nil {
+						time.Sleep(5 * time.Millisecond)
+					}
+				}
+			})
+		}
+	}
+	awaitGrants := func(what string) {
+		t.Helper()
+		for _, name := range names {
+			before := histories[name].grants.Load()
+			for end := time.Now().Add(2 * time.Minute); histories[name].grants.Load() < before+5; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%s: no grants of %s", what, name)
+				}
+			}
+		}
+	}
+	awaitGrants("before")
+	if err := primaries[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		role, err := client(t, replicas[1].Addr()).Info(t.Context(), "replication").Result()
+		if err == nil && fieldOf(role, "role") == "master" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no fail-over: %s, %v", role, err)
+		}
+	}
+	if err := primaries[1].Restart(context.WithoutCancel(t.Context())); err != nil { // grants wait for it, as a replica
+		t.Fatal(err)
+	}
+	awaitGrants("after")
+	stop()
+	clients.Wait()
+	if _, err := l.Inspect(t.Context(), names[1]); err != nil {
+		t.Error(err)
+	}
+	if got := nodeOf(t, l, names[1]).Options().Addr; got != replicas[1].Addr() {
+		t.Errorf("%s has the locks of the primary that was killed, want %s", got, replicas[1].Addr())
+	}
+}

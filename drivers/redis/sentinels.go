@@ -1,0 +1,196 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const (
+	// askAgainEvery is how often Sentinel is asked again for the primary, while there are requests.
+	askAgainEvery = 5 * time.Second
+	// patience is how long other Sentinels are waited for when one has answered.
+	patience = 300 * time.Millisecond
+)
+
+// sentinels ask all Sentinels for the primary: one that was cut off from the others names a former one.
+//
+// The client of go-redis asks one of them, and is notified by it alone.
+type sentinels struct {
+	name    string
+	clients []*goredis.SentinelClient
+	timeout time.Duration
+	tls     *tls.Config
+	saw     func(replicas int) // how many replicas there are, those included that are down
+	moved   func()             // called when there is another primary
+
+	work   sync.WaitGroup
+	mu     sync.Mutex
+	closed bool
+	asked  time.Time // when Sentinel was asked the last time
+	addr   string    // of the primary, as the last answer says
+}
+
+func newSentinels(t target, timeout time.Duration, saw func(int)) *sentinels {
+	s := &sentinels{name: t.master, timeout: timeout, tls: t.options.TLSConfig, saw: saw}
+	for _, addr := range t.sentinels {
+		s.clients = append(s.clients, goredis.NewSentinelClient(&goredis.Options{
+			Addr: addr, Username: t.sentinelUser, Password: t.sentinelPassword, TLSConfig: t.options.TLSConfig, MaxRetries: -1,
+			ContextTimeoutEnabled: true, DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout,
+		}))
+	}
+	return s
+}
+
+// named is what a Sentinel says.
+type named struct {
+	addr     string
+	epoch    int // the newest configuration has the greatest
+	replicas int
+}
+
+// ask asks all Sentinels at the same time. The newest configuration counts.
+func (s *sentinels) ask(ctx context.Context) (newest named, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
+	defer cancel()
+	type answer struct {
+		named
+		err error
+	}
+	answers := make(chan answer, len(s.clients))
+	for _, client := range s.clients {
+		started := s.start(func() {
+			n, err := s.askOne(ctx, client)
+			answers <- answer{n, err}
+		})
+		if !started {
+			return newest, goredis.ErrClosed
+		}
+	}
+	var enough <-chan time.Time
+	for range s.clients {
+		select {
+		case a := <-answers:
+			switch {
+			case a.err != nil && err == nil:
+				err = a.err
+			case a.err == nil && (newest.addr == "" || a.epoch > newest.epoch):
+				newest = a.named
+			}
+			if a.err == nil && enough == nil {
+				enough = time.After(patience)
+			}
+			continue
+		case <-enough:
+		case <-ctx.Done():
+		}
+		break
+	}
+	if newest.addr == "" {
+		return newest, s.failed(ctx, err)
+	}
+	return newest, nil
+}
+
+// askOne asks a Sentinel. While it makes a fail-over, its facts about the primary are still those of the former one.
+func (s *sentinels) askOne(ctx context.Context, client *goredis.SentinelClient) (n named, err error) {
+	facts, err := client.Master(ctx, s.name).Result()
+	if err != nil {
+		return n, err
+	}
+	addr, err := client.GetMasterAddrByName(ctx, s.name).Result()
+	if err != nil || len(addr) != 2 {
+		return n, cmp.Or(err, errAnswer)
+	}
+	n.addr = net.JoinHostPort(addr[0], addr[1])
+	n.epoch, _ = strconv.Atoi(facts["config-epoch"])
+	n.replicas, _ = strconv.Atoi(facts["num-slaves"])
+	return n, nil
+}
+
+// failed is the error when no Sentinel names the primary.
+func (s *sentinels) failed(ctx context.Context, err error) error {
+	if err == nil {
+		err = ctx.Err()
+	}
+	if goredis.HasErrorPrefix(err, "No such master") {
+		return driver.Denied(fmt.Errorf("no primary of the name %s is known to Sentinel", driver.Quote(s.name)))
+	}
+	err = fmt.Errorf("no Sentinel names the primary %s: %w", driver.Quote(s.name), err)
+	return classify(err)
+}
+
+// start runs work, for which close waits.
+func (s *sentinels) start(work func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.work.Go(work)
+	}
+	return !s.closed
+}
+
+// learn asks for the primary, and notes it. If it is another one than before, it fails: the client has been replaced.
+func (s *sentinels) learn(ctx context.Context) (addr string, err error) {
+	now, err := s.ask(ctx)
+	if err != nil {
+		return "", err
+	}
+	s.saw(now.replicas)
+	s.mu.Lock()
+	is := s.addr == "" || s.addr == now.addr
+	s.addr, s.asked = now.addr, time.Now()
+	s.mu.Unlock()
+	if !is {
+		s.moved()
+		return "", goredis.ErrClosed
+	}
+	return now.addr, nil
+}
+
+// askAgain asks in the background whether the primary is still the same, if the last time is long ago.
+func (s *sentinels) askAgain() {
+	s.mu.Lock()
+	due := s.addr != "" && time.Since(s.asked) >= askAgainEvery
+	if due {
+		s.asked = time.Now()
+	}
+	s.mu.Unlock()
+	if due {
+		s.start(func() { _, _ = s.learn(context.Background()) })
+	}
+}
+
+// dial connects to the primary.
+func (s *sentinels) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	addr, err := s.learn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &net.Dialer{Timeout: s.timeout}
+	if s.tls == nil {
+		return d.DialContext(ctx, network, addr)
+	}
+	return (&tls.Dialer{NetDialer: d, Config: s.tls}).DialContext(ctx, network, addr)
+}
+
+func (s *sentinels) close() (err error) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	for _, client := range s.clients {
+		err = errors.Join(err, client.Close())
+	}
+	s.work.Wait()
+	return err
+}

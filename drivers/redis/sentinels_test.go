@@ -1,0 +1,133 @@
+package redis
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// fakeSentinel answers with what masterFacts returns or an error, or never if that is empty.
+func fakeSentinel(t *testing.T, answer string) (addr string) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	t.Cleanup(work.Wait)
+	t.Cleanup(func() { _ = listener.Close() })
+	work.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			work.Go(func() { serveSentinel(conn, answer) })
+		}
+	})
+	return listener.Addr().String()
+}
+
+func serveSentinel(conn io.ReadWriter, answer string) {
+	r := bufio.NewReader(conn)
+	for {
+		var words []string
+		var n, size int
+		if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
+			return
+		}
+		for range n {
+			if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
+				return
+			}
+			word := make([]byte, size+2)
+			if _, err := io.ReadFull(r, word); err != nil {
+				return
+			}
+			words = append(words, strings.ToLower(strings.TrimSpace(string(word))))
+		}
+		switch {
+		case words[0] != "sentinel":
+			_, _ = io.WriteString(conn, "-ERR unknown command\r\n")
+		case words[1] == "get-master-addr-by-name" && strings.HasPrefix(answer, "*"):
+			parts := strings.Split(answer, "\r\n")
+			_, _ = io.WriteString(conn, "*2\r\n"+strings.Join([]string{parts[7], parts[8], parts[11], parts[12]}, "\r\n")+"\r\n")
+		case answer != "":
+			_, _ = io.WriteString(conn, answer)
+		}
+	}
+}
+
+// masterFacts is the answer of a Sentinel.
+func masterFacts(addr string, epoch, replicas int) string {
+	host, port, _ := strings.Cut(addr, ":")
+	var b strings.Builder
+	words := []string{"name", "main", "ip", host, "port", port, "config-epoch", fmt.Sprint(epoch), "num-slaves", fmt.Sprint(replicas)}
+	fmt.Fprintf(&b, "*%d\r\n", len(words))
+	for _, word := range words {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(word), word)
+	}
+	return b.String()
+}
+
+// Of several Sentinels the one with the newest configuration names the primary: one that was cut off names a former one. It also says how
+// many replicas there are. One that hangs delays nobody for long.
+func TestNewestSentinelNamesThePrimary(t *testing.T) {
+	t.Parallel()
+	const timeout = 20 * time.Second
+	old, now, hangs := fakeSentinel(t, masterFacts("old:1", 5, 7)), fakeSentinel(t, masterFacts("new:1", 6, 2)), fakeSentinel(t, "")
+	denied := fakeSentinel(t, "-NOAUTH Authentication required.\r\n")
+	for name, test := range map[string]struct {
+		addrs []string
+		want  string
+	}{
+		"one":                  {[]string{old}, "old:1 7"},
+		"newer last":           {[]string{old, now}, "new:1 2"},
+		"newer first":          {[]string{now, old}, "new:1 2"},
+		"one hangs":            {[]string{hangs, now, old}, "new:1 2"},
+		"one is of others":     {[]string{denied, now}, "new:1 2"},
+		"one knows no primary": {[]string{fakeSentinel(t, "-ERR No such master with that name\r\n"), now}, "new:1 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			saw := -1
+			s := newSentinels(target{sentinels: test.addrs, master: "main"}, timeout, func(n int) { saw = n })
+			began := time.Now()
+			addr, err := s.learn(t.Context())
+			if got := fmt.Sprint(addr, " ", saw); got != test.want || err != nil || time.Since(began) > timeout/2 {
+				t.Errorf("%s, %v, after %v, want %s", got, err, time.Since(began), test.want)
+			}
+			if err := s.close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// An unknown name and a wrong password stay until a person changes something. A Sentinel that is away may come back.
+func TestNoSentinelNamesThePrimary(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]struct {
+		text   string
+		denied bool
+	}{
+		"-ERR No such master with that name\r\n": {`no primary of the name "main"`, true},
+		"-NOAUTH Authentication required.\r\n":   {"NOAUTH", true},
+		"-LOADING still\r\n":                     {"LOADING", false},
+		"":                                       {"no Sentinel names", false},
+	} {
+		_, err := Open(t.Context(), "redis://"+fakeSentinel(t, answer)+"/0?master=main", WithCommandTimeout(200*time.Millisecond))
+		if err == nil || errors.Is(err, driver.ErrDenied) != want.denied || !strings.Contains(err.Error(), want.text) {
+			t.Errorf("%q: %v, want %q", answer, err, want.text)
+		}
+	}
+}
