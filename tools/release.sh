@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # release.sh vX.Y.Z makes the commit and the tags of a release, and pushes nothing: it prints the command that does.
-# release.sh --dry-run vX.Y.Z does the same in a clone in a temporary folder, and then installs the command from there with
-# "go install …@vX.Y.Z", as a user will.
+# release.sh --dry-run vX.Y.Z does the same in a clone in a temporary folder, where it also cuts the section of the changelog.
+# Both then install the command from there with "go install …@vX.Y.Z", and get the library and a driver with "go get" from a module
+# proxy made of the tags, as a user will.
 #
 # The modules that others use require the root module, which they replace by "../.." in this repository. "go install" refuses
 # a module with a replacement, so the tagged commit has none: it requires vX.Y.Z of the root module, with the checksum of its
@@ -33,6 +34,12 @@ git clone --quiet --no-local . "$work/clone"
 cd "$work/clone"
 git config user.name "$(git -C "$OLDPWD" config user.name || echo release)"
 git config user.email "$(git -C "$OLDPWD" config user.email || echo release@localhost)"
+
+if $dry; then
+	tools/changelog.sh cut "$version"
+	git commit --quiet --all --message "Changelog: $version"
+fi
+echo "notes of the release: $(tools/changelog.sh notes "$version" | wc -w) words"
 
 # In this script the go command finds the root module in the clone, and everything else where it usually does.
 printf '[url "file://%s"]\n\tinsteadOf = https://%s\n[safe]\n\tdirectory = *\n' "$work/clone" "$root" >"$work/gitconfig"
@@ -70,6 +77,41 @@ mkdir "$work/mod2" "$work/bin"
 GOMODCACHE=$work/mod2 GOBIN=$work/bin CGO_ENABLED=0 "${private[@]}" "$go" install -trimpath "$root/cmd/holdfast@$version"
 "$work/bin/holdfast" version
 "$work/bin/holdfast" version | grep -q "holdfast $version " || fail "the command has another version"
+echo "getting $root and its drivers from a proxy made of the tags, as a user will"
+mkdir "$work/mod3" "$work/mod4" "$work/user"
+for module in "" $modules; do
+	GOMODCACHE=$work/mod3 "${private[@]}" "$go" mod download "$root${module:+/$module}@$version" # it keeps what a proxy serves
+done
+cat >"$work/user/main.go" <<-EOF
+	package main
+
+	import (
+		"context"
+
+		"$root"
+		_ "$root/drivers/file"
+		_ "$root/drivers/postgres"
+	)
+
+	func main() {
+		client, err := holdfast.Open(context.Background(), "file:$work/locks")
+		if err != nil {
+			panic(err)
+		}
+		if err := client.Do(context.Background(), "job", func(context.Context) error { return nil }); err != nil {
+			panic(err)
+		}
+	}
+EOF
+(
+	cd "$work/user"
+	export GOMODCACHE=$work/mod4 GOPROXY="file://$work/mod3/cache/download,$GOPROXY" "GONOSUMDB=$root"
+	"$go" mod init example.com/user 2>/dev/null
+	"$go" get "$root@$version" "$root/drivers/postgres@$version" 2>"$work/get.log" || { cat "$work/get.log"; exit 1; }
+	"$go" mod tidy 2>"$work/get.log" || { cat "$work/get.log"; exit 1; }
+	"$go" run .
+	grep -F "$root" go.mod
+)
 if $dry; then
 	git show --stat --format='%s%n' HEAD
 	echo "dry run: the tags would be: $tags"

@@ -74,7 +74,7 @@ test-arm64: ## run tests as arm64 programs under QEMU (Linux; needs qemu-user)
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -vet=off -exec qemu-aarch64 -timeout 30m $(TESTFLAGS) $(PKG_386)
 
 .PHONY: licences
-licences: ## write cmd/holdfast/kodata/THIRD_PARTY.md: the licences of the modules in the command
+licences: ## write .cache/release/THIRD_PARTY.md: the licences of the modules in the command
 	$(GO) run ./tools/licences
 
 .PHONY: images

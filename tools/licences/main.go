@@ -1,6 +1,6 @@
-// Command licences writes cmd/holdfast/kodata/THIRD_PARTY.md, which is part of a release and not of the repository: the
+// Command licences writes .cache/release/THIRD_PARTY.md, which is part of a release and not of the repository: the
 // modules that are linked into the command on any system, with their licences. The licences ask that their texts go with a
-// program. A container image takes what the folder kodata has.
+// program.
 //
 // A module whose licence it does not know is an error: a person decides whether it fits.
 package main
@@ -59,7 +59,7 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join(dir, "kodata")
+	const folder = ".cache/release"
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // everybody may read it
 		return err
 	}
@@ -70,7 +70,7 @@ func run(dir string) error {
 func linked(dir string) ([]module, error) {
 	var all []module
 	for _, system := range systems {
-		list := exec.Command("go", "list", "-deps", "-json=Dir,Module", ".") //nolint:noctx // it ends by itself
+		list := exec.Command("go", "list", "-tags=full", "-deps", "-json=Dir,Module", ".") //nolint:noctx // it ends by itself
 		list.Dir = dir
 		list.Env = append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")
 		list.Stderr = os.Stderr
