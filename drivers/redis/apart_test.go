@@ -33,7 +33,8 @@ func TestApart(t *testing.T) {
 	if r, err := openAt(t, own, unprobed).Inspect(t.Context(), "job"); err != nil || r.Token != 0 {
 		t.Errorf("after the removal there is %+v, %v", r, err)
 	}
-	if r, err := openAt(t, rawURL, unprobed).Inspect(t.Context(), "job"); err != nil || r.State != driver.StateHeld || r.Token != theirs.Token {
+	r, err := openAt(t, rawURL, unprobed).Inspect(t.Context(), "job")
+	if err != nil || r.State != driver.StateHeld || r.Token != theirs.Token {
 		t.Errorf("the lock beside it is %+v, %v", r, err)
 	}
 	if _, remove := apart("redis:", "holdfast_certify_test"); !errors.Is(remove(t.Context()), driver.ErrInvalid) {
