@@ -77,7 +77,7 @@ func (c *clocks) noteStamp(name, version string, written, now time.Time, asked t
 	defer c.mu.Unlock()
 	received := c.elapsed()
 	before, known := c.seen[name]
-	if known && asked < before.ended {
+	if known && asked <= before.ended {
 		return // the reads overlapped: this version may be the older one
 	}
 	if known && before.version != version && !written.IsZero() && before.at.Sub(written) > maxBehind+httpstore.DateStep {

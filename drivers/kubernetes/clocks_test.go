@@ -71,6 +71,7 @@ func TestServerBehind(t *testing.T) {
 		server.SetClock(func() time.Time { return clock.Now().Add(-behind) })
 		acquire(t, l, "op", "a", 10*time.Second)
 		server.SetClock(clock.Now)
+		clock.Advance(time.Second)
 		if v, err := waiter.store.Get(t.Context(), "op"); err != nil || v.Unsure != want {
 			t.Errorf("%v behind: unsure %v, %v", behind, v.Unsure, err)
 		}
@@ -109,13 +110,14 @@ func TestOverlappingReads(t *testing.T) {
 	}
 	read("2", 59*time.Second, time.Minute, 61*time.Second)
 	read("1", 0, 60500*time.Millisecond, 62*time.Second)
+	read("1", 0, 61*time.Second, 62*time.Second) // by a clock that stands still
 	read("2", 59*time.Second, 63*time.Second, 63*time.Second)
 	read("2", 59*time.Second, 64*time.Second, 80*time.Second) // the answer took 16 s
-	read("3", 65*time.Second, 80*time.Second, 80*time.Second)
+	read("3", 65*time.Second, 81*time.Second, 81*time.Second)
 	if c.disagree() {
 		t.Error("the clocks disagree")
 	}
-	read("4", 65*time.Second, 81*time.Second, 81*time.Second)
+	read("4", 65*time.Second, 82*time.Second, 82*time.Second)
 	if !c.disagree() {
 		t.Error("a stamp that is 15 s older than the read before was not noticed")
 	}

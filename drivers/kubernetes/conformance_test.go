@@ -119,6 +119,25 @@ func TestWatch(t *testing.T) {
 	castest.RunWatch(t, castest.Watched{Store: l.store, Watch: l.store.watch, Cut: server.Cut})
 }
 
+// A watch whose version has expired ends, so that it begins anew with the present Lease.
+func TestWatchExpires(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	l := open(t, server.URL(t))
+	began, ended := make(chan struct{}, 10), make(chan error, 1)
+	go func() { ended <- l.store.watch(t.Context(), "n", func(cas.Value) { began <- struct{}{} }) }()
+	<-began
+	server.ExpireWatches()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "ERROR") {
+			t.Errorf("the watch has ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the watch goes on")
+	}
+}
+
 // configFor is a program's own configuration for a server at an address.
 func configFor(host string) *rest.Config {
 	return &rest.Config{Host: host, BearerToken: kubernetestest.Token,

@@ -325,6 +325,11 @@ func TestPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A copy of a lock's Lease is no lock.
+	if err := server.Create("copy", fmt.Sprintf(`{"metadata": {"labels": {%q: "true"}, "annotations": {%q: %s}}}`, label, Annotation,
+		quoted(record))); err != nil {
+		t.Fatal(err)
+	}
 	before := server.Requests("list")
 	if names := list(t, l); len(names) != 2*pageSize+11 || names[0] != "a" || names[2*pageSize+10] != "n0509" {
 		t.Errorf("%d names: %.3q", len(names), names)

@@ -36,6 +36,15 @@ func (s *Server) report(kind, namespace, name string, o object) {
 	}
 }
 
+// ExpireWatches reports to all watches that their version has expired, as a server does to one that does not keep up.
+func (s *Server) ExpireWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		w.events <- encode(object{"type": "ERROR", "object": refusal(http.StatusGone, "Expired", "too old resource version", "").body})
+	}
+}
+
 // watch serves one. Without a resource version it begins with the present objects.
 func (s *Server) watch(out http.ResponseWriter, r *http.Request, namespace, name string) {
 	w := &watch{namespace: namespace, name: name, events: make(chan []byte, 1000), ended: make(chan struct{})}
