@@ -47,12 +47,6 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 }
 
 func (s *store) get(ctx context.Context, key string) (cas.Value, error) {
-	if old, is, err := s.oldKey(key); is || err != nil {
-		if err != nil {
-			return cas.Value{}, err
-		}
-		return s.getOld(ctx, key, old)
-	}
 	var r reading
 	err := s.send(ctx, s.key(key), true, func(pipe goredis.Pipeliner, ask func()) goredis.Cmder {
 		r.now = pipe.Time(ctx)
@@ -74,7 +68,7 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 		for i := 0; i < len(keys) && err == nil; i++ {
 			values[i], err = read[i].value()
 			switch {
-			case isRedirect(err), s.old != nil:
+			case isRedirect(err):
 				values[i], err = s.get(ctx, keys[i])
 			case errors.Is(classify(err), driver.ErrDamaged):
 				values[i], err = cas.Value{Version: "no string", Now: read[i].now.Val()}, nil // it has no data, and counts as damaged
@@ -118,11 +112,6 @@ func (s *store) getAll(ctx context.Context, keys []string) ([]reading, error) {
 // Put implements [cas.Store]. With replicas it is one round trip, too.
 func (s *store) Put(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
 	return do(ctx, s, func(ctx context.Context) (cas.Written, error) {
-		if old, is, err := s.oldKey(key); err != nil {
-			return cas.Written{}, err
-		} else if is {
-			return s.putOld(ctx, key, old, data, version)
-		}
 		script, args := putScript.EvalSha, []any{version, data, s.channel(key)}
 		var written *goredis.Cmd
 		confirmed := func() error { return nil }
@@ -234,7 +223,7 @@ func (s *store) items(ctx context.Context, keys []string) ([]cas.Item, error) {
 	read, err := s.getAll(ctx, keys)
 	for i := 0; i < len(keys) && err == nil; i++ {
 		items[i].Key = keys[i]
-		if v, failed := read[i].value(); failed == nil && s.old == nil { // else it is no string, or has moved: it is read when it is needed
+		if v, failed := read[i].value(); failed == nil { // else it is no string, or has moved: it is read when it is needed
 			items[i].Value = v
 		}
 	}
