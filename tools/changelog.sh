@@ -8,6 +8,7 @@ what=${1:-} version=${2:-}
 repository=https://github.com/holdfast-go/holdfast module=github.com/holdfast-go/holdfast
 case $what-$version in
 cut-v[0-9]*)
+	if grep -q "^## \[${version#v}\]" CHANGELOG.md; then echo "changelog.sh: CHANGELOG.md has a section [${version#v}]" >&2 && exit 1; fi
 	cut=$(awk -v title="## [${version#v}] - $(date -u +%F)" \
 		'{ print } $0 == "## [Unreleased]" { print "\n" title; found = 1 } END { exit !found }' CHANGELOG.md)
 	printf '%s\n' "$cut" >CHANGELOG.md

@@ -101,7 +101,7 @@ if wanted goreleaser; then
 	(cd "$dist" && ls -l -- *.tar.gz *.zip *.deb *.rpm *.json SHA256SUMS homebrew/*.rb) | awk '{ print $5, $9 }'
 	echo 'goreleaser: archives, packages and formula are the same twice'
 	if [ $skip = publish ]; then
-		image=$(docker images --format '{{.Repository}}:{{.Tag}}' | grep -m1 'holdfast-go/holdfast:.*-amd64')
+		image=$(docker images --format '{{.Repository}}:{{.Tag}}' | awk '/holdfast-go\/holdfast:.*-amd64/ && !n++')
 		docker run --rm "$image" version
 		docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep 'holdfast-go/holdfast:'
 	fi

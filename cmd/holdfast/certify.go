@@ -77,7 +77,8 @@ func (c *certifyCmd) Run(a *app) error {
 	if late {
 		a.log.Infof("removing what was made …")
 	}
-	if removal := removeApart(ctx, remove); removal != nil && report.Declared != (declared{}) { // otherwise err says why
+	removal := removeApart(ctx, remove)
+	if removal != nil && report.Declared != (declared{}) { // otherwise err says why
 		a.log.Errorf("what certify has made in %s could not be removed: %v", backends.Display(own), removal)
 	}
 	switch signal := interrupted(); { // also by a signal during the removal, which goes on
@@ -99,7 +100,7 @@ func (c *certifyCmd) Run(a *app) error {
 	switch {
 	case err != nil:
 		return err
-	case report.Verdict == driver.LevelWrong:
+	case report.Verdict == driver.LevelWrong, removal != nil:
 		return exitcode.With(codeWrong, nil)
 	case report.Verdict == driver.LevelDoubtful:
 		return exitcode.With(codeDoubtful, nil)

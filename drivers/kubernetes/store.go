@@ -177,7 +177,12 @@ func (s *store) list(ctx context.Context, prefix, after string, query url.Values
 	var items []cas.Item
 	for _, l := range p.Items {
 		if key, ok := s.keyFor(&l); ok && strings.HasPrefix(key, prefix) {
-			items = append(items, cas.Item{Key: key, Value: s.valueOf(&l, answer.Now(), asked)})
+			value := l.value(answer.Now())
+			if after == "" { // a later page shows what there was when the first was asked for
+				value = s.valueOf(&l, answer.Now(), asked)
+			}
+			value.Unsure = value.Unsure || s.clocks.disagree()
+			items = append(items, cas.Item{Key: key, Value: value})
 		}
 	}
 	return items, p.Metadata.Continue, nil

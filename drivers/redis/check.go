@@ -200,6 +200,9 @@ func (e *examination) persistence(ctx context.Context) bool {
 
 func (e *examination) replicas(ctx context.Context) bool {
 	n, expected := replicasIn(e.info), e.store.config.replicas
+	if expected < 0 { // Sentinel or the cluster may know of more than are connected
+		expected = max(n, e.store.expected())
+	}
 	needed := majority(max(n, expected))
 	switch {
 	case n == 0 && expected <= 0:

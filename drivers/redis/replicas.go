@@ -61,7 +61,8 @@ func (s *store) addWait(ctx context.Context, pipe goredis.Pipeliner) (confirmed 
 		}
 		if n < needed {
 			return fmt.Errorf("%w: %d of %d replicas have confirmed it within %v, and %d must; if there are fewer replicas now, "+
-				"set the URL parameter replicas, or start the program again", cas.ErrNotSafe, n, s.expected(), s.config.timeout/2, needed)
+				"set the URL parameter replicas, or start the program again; a cluster must be told to forget those that are gone",
+				cas.ErrNotSafe, n, s.expected(), s.config.timeout/2, needed)
 		}
 		return nil
 	}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,10 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
 )
 
 // fakeSentinel answers with what masterFacts returns or an error, or never if that is empty.
@@ -129,5 +133,36 @@ func TestNoSentinelNamesThePrimary(t *testing.T) {
 		if err == nil || errors.Is(err, driver.ErrDenied) != want.denied || !strings.Contains(err.Error(), want.text) {
 			t.Errorf("%q: %v, want %q", answer, err, want.text)
 		}
+	}
+}
+
+// The dialer of the connection for notifications may be the first to learn that Sentinel names another primary. It does not wait for the
+// end of that very connection.
+func TestNotificationsLearnOfAnotherPrimary(t *testing.T) {
+	old, now := fakeSentinel(t, masterFacts("127.0.0.1:1", 5, 0)), fakeSentinel(t, masterFacts("127.0.0.1:2", 6, 0))
+	const timeout = time.Second
+	s := newSentinels(target{sentinels: []string{old}, master: "main"}, timeout, func(int) {})
+	if _, err := s.learn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.clients = append(s.clients, goredis.NewSentinelClient(&goredis.Options{Addr: now, MaxRetries: -1}))
+	st := &store{config: config{prefix: "x:", timeout: timeout}}
+	st.hub = &hub{store: st}
+	st.servers = newPrimary(goredis.Options{MaxRetries: -1, DialTimeout: timeout}, s, st.hub.leave)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := st.hub.watch(ctx, "k", func(cas.Value) {}); err == nil || ctx.Err() != nil {
+		t.Errorf("the watch ended with %v", err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		st.hub.close()
+		_ = st.servers.close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Fatal("the hub does not end")
 	}
 }

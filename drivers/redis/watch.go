@@ -361,13 +361,13 @@ func (h *hub) inEffect(l *listener, name string) (all []*watch) {
 	return all
 }
 
-// leave ends the connection: it leads to a server that may be no primary any more.
+// leave has the connection ended: it leads to a server that may be no primary any more. It does not wait: the caller may be the dialer of
+// that very connection, which is locked meanwhile.
 func (h *hub) leave() {
 	h.mu.Lock()
-	l := h.listener
-	h.mu.Unlock()
-	if l != nil {
-		l.end()
+	defer h.mu.Unlock()
+	if l := h.listener; l != nil && !h.closed {
+		h.work.Go(l.end)
 	}
 }
 
@@ -375,7 +375,10 @@ func (h *hub) leave() {
 func (h *hub) close() {
 	h.mu.Lock()
 	h.closed = true
+	l := h.listener // an earlier one is ending
 	h.mu.Unlock()
-	h.leave() // an earlier one is ending
+	if l != nil {
+		l.end()
+	}
 	h.work.Wait()
 }

@@ -19,7 +19,8 @@ import (
 //
 //   - The command has ended when the system says that its group is gone, and no process has the command's marks in its environment. What
 //     has left the group, as by setsid or a nested holdfast, survives the kill. If it has cleared its environment or become another user,
-//     it is not seen, as after a normal end of the command. Where environments cannot be read, nothing is released.
+//     it is not seen, as after a normal end of the command; nor is a program of the same user whose environment the system shows to
+//     nobody (file capabilities). Where a process cannot read even its own, nothing is released.
 //   - The guardian is in the group, so that the releaser cannot see the group's end before the kill. The releaser sends no signal, so it
 //     does no harm if the group's ID is a stranger's by then.
 //   - A release that is late, or of a lease that was lost, frees nobody else's lock: it names the lease ID.
