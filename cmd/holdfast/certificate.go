@@ -136,7 +136,7 @@ func (c *certificate) finish(backend string, hosts bool) {
 
 // hostPattern matches what looks like the address of a server.
 var hostPattern = regexp.MustCompile(`(?i)\[[0-9a-f:.]+\]:\d{2,5}|\b[a-z0-9][a-z0-9_.-]*:\d{2,5}\b|` +
-	`\b\d{1,3}(\.\d{1,3}){3}\b|\b([a-z0-9-]+\.){2,}[a-z]{2,}\b`)
+	`\b\d{1,3}(\.\d{1,3}){3}\b|\b([a-z0-9-]+\.){2,}[a-z]{2,}\b|\blookup [^\s:]+`)
 
 // hideHosts takes the place of a backend, addresses, and the name of this machine, which owners of locks have, out of a text.
 func hideHosts(text, backend string) string {

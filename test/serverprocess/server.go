@@ -27,7 +27,7 @@ import (
 const Host = "127.0.0.1"
 
 const (
-	startTimeout = 60 * time.Second
+	startTimeout = 5 * time.Minute  // it guards against a hang: beside other work Azurite has taken more than one
 	stopTimeout  = 10 * time.Second // of an orderly stop
 	killTimeout  = 2 * time.Minute  // on a busy machine the end of a mongod may take more than 20 s
 	pauseTimeout = time.Minute
