@@ -39,13 +39,13 @@ NEWEST_REDIS := ../../.cache/newest-redis.mod
 NEWEST_COMMAND := ../../.cache/newest-command.mod
 NEWEST_COMMAND_RUN ?= Help|Flag|Reference|Completion|Man|Top|Metrics|Listen
 # These have so many dependencies that .ci/run leaves them out; make -f tools/tools.mk lint-all test-adapters test-examples checks them.
-LARGE_MODULES := adapters/kuberneteslock examples/asynq examples/gocron test/bench/rivals
+LARGE_MODULES := adapters/kuberneteslock examples/libraries test/bench/rivals
 # The drivers that are modules of their own, without the large ones.
 DRIVER_MODULES := $(filter-out $(LARGE_MODULES),$(patsubst %/go.mod,%,$(sort $(wildcard drivers/*/go.mod))))
-MODULES := . $(DRIVER_MODULES) examples/postgres-guard otelholdfast cmd/holdfast web/browsertest holdfastcontainers \
-	adapters/integration holdfastvet integration test/bench/draw test/sim
+MODULES := . $(DRIVER_MODULES) otelholdfast cmd/holdfast web/browsertest holdfastcontainers \
+	adapters/integration holdfastvet integration test/sim
 # The modules that make test tests beside the root module.
-TESTED_MODULES := $(DRIVER_MODULES) examples/postgres-guard otelholdfast test/sim cmd/holdfast
+TESTED_MODULES := $(DRIVER_MODULES) otelholdfast test/sim cmd/holdfast
 # The modules that have fuzz tests.
 FUZZED_MODULES := . cmd/holdfast drivers/kubernetes
 # Caddy has even more. It is compiled for one system only, with one set of flags.

@@ -83,11 +83,14 @@ func composeCommand(t *testing.T) []string {
 func TestComposeFilesOfExamples(t *testing.T) {
 	t.Parallel()
 	env.RequireContainers(t)
-	files, err := filepath.Glob("../examples/*/docker-compose.yml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files were found (%v)", err)
+	files := []string{"../docker-compose.yml"}
+	for _, pattern := range []string{"../examples/*/docker-compose.yml", "../examples/libraries/*/docker-compose.yml"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: no files were found (%v)", pattern, err)
+		}
+		files = append(files, found...)
 	}
-	files = append(files, "../docker-compose.yml")
 	command := composeCommand(t)
 	for _, file := range files {
 		args := append(append([]string{}, command[1:]...), "-f", file, "config", "-q")

@@ -7,17 +7,17 @@ man: ## write the manual pages of the command into a folder (MANDIR=bin/man1)
 	@$(GO) -C cmd/holdfast run . man '$(abspath $(MANDIR))' && echo 'man $(MANDIR)/holdfast.1'
 
 .PHONY: test-bench
-test-bench: ## run the tests of the module test/bench/draw, which draws the results of benchmarks
-	$(GO) -C test/bench/draw test $(TESTFLAGS) ./...
+test-bench: ## run the tests of the package of test/bench/rivals that draws the results of benchmarks
+	$(GO) -C test/bench/rivals test $(TESTFLAGS) ./draw/...
 
 .PHONY: test-adapters
 test-adapters: ## test the adapters with the libraries that they are for; needs a C compiler, for SQLite
-	@for module in adapters/integration adapters/kuberneteslock examples/asynq; do \
+	@for module in adapters/integration adapters/kuberneteslock; do \
 		echo "$$module"; $(GO) -C $$module test -race -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./... || exit 1; done
 
 .PHONY: test-examples
-test-examples: ## test the examples that are modules of their own: gocron, Caddy (a minute for its first build)
-	@for module in examples/gocron $(CADDY); do echo "$$module: $(GO) vet, test ./..."; \
+test-examples: ## test the examples that are modules of their own: with other libraries, and Caddy (a minute for its first build)
+	@for module in examples/libraries $(CADDY); do echo "$$module: $(GO) vet, test ./..."; \
 		(cd $$module && export CGO_ENABLED=0 && $(GO) mod tidy -diff && $(GO) vet ./... && \
 			$(GO) test -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...) || exit 1; done
 
@@ -86,7 +86,7 @@ bench-report: setup ## run all benchmarks at full length, half an hour, and upda
 	@mkdir -p .cache
 	status=0; HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_GRANTS=10000 HOLDFAST_BENCH_ARTICLE=1 \
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt || status=$$?; \
-	$(GO) -C test/bench/draw run ./report <.cache/bench.txt && exit $$status
+	$(GO) -C test/bench/rivals run ./draw/report <.cache/bench.txt && exit $$status
 
 .PHONY: sim-replay sim-shrink sim-plant
 sim-replay: ## print what happens in one schedule, the same each time (SEED=7)
@@ -101,7 +101,7 @@ bench-scale: setup ## measure what waiting costs a replica set, half an hour, an
 	@mkdir -p .cache
 	status=0; HOLDFAST_BENCH_ROUNDS=$(ROUNDS) $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 90m $(TESTFLAGS) ./test/bench/scale \
 		| tee .cache/bench-scale.txt || status=$$?; \
-	$(GO) -C test/bench/draw run ./report <.cache/bench-scale.txt && exit $$status
+	$(GO) -C test/bench/rivals run ./draw/report <.cache/bench-scale.txt && exit $$status
 
 .PHONY: simulate
 simulate: ## run the large simulations of package scalesim in virtual time: minutes, and up to 10 GB of memory

@@ -236,7 +236,7 @@ func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
 	for _, pattern := range []string{"*.md", ".github/*.md", "docs/*.md", "docs/*/*.md", "test/*/*.md", "integration/*.md",
-		"holdfastcontainers/*.md", "examples/*.md", "examples/*/*.md"} {
+		"holdfastcontainers/*.md", "examples/*.md", "examples/*/*.md", "examples/*/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no page matches %s (%v)", pattern, err)

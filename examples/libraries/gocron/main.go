@@ -3,7 +3,7 @@
 //
 // Start it in two terminals, and stop or kill one of them:
 //
-//	cd examples/gocron
+//	cd examples/libraries/gocron
 //	go run .
 //	go run . -backend 'mongodb://127.0.0.1:27017/app?replicaSet=rs0'
 package main

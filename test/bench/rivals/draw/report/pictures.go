@@ -10,7 +10,7 @@ import (
 
 	"gonum.org/v1/plot/plotter"
 
-	"github.com/holdfast-go/holdfast/test/bench/draw/internal/figure"
+	"github.com/holdfast-go/holdfast/test/bench/rivals/draw/internal/figure"
 )
 
 // pictures are the files beside the page, and the functions that draw them.

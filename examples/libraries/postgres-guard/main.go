@@ -4,6 +4,7 @@
 // Start it in two terminals, stop the one that posts with Ctrl-Z, wait until the other posts, and continue the first
 // with fg:
 //
+//	cd examples/libraries/postgres-guard
 //	go run . -url 'postgres://app@127.0.0.1/app'
 package main
 

@@ -1,7 +1,7 @@
 // Command plot draws the results of "holdfast bench --json": the distribution of the latencies,
 // and the cost of holding leases by their number:
 //
-//	holdfast bench --json --leases 100,1000 | go -C test/bench/draw run ./plot >bench.svg
+//	holdfast bench --json --leases 100,1000 | go -C test/bench/rivals run ./draw/plot >bench.svg
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"github.com/holdfast-go/holdfast/cmd/bench"
-	"github.com/holdfast-go/holdfast/test/bench/draw/internal/figure"
+	"github.com/holdfast-go/holdfast/test/bench/rivals/draw/internal/figure"
 )
 
 func main() {

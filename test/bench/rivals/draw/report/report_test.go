@@ -45,8 +45,8 @@ func TestParse(t *testing.T) {
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	page, all := filepath.Join(dir, "performance.md"), filepath.Join(dir, "measured.txt")
-	for from, to := range map[string]string{filepath.Join("..", "..", "..", "..", "docs", "performance.md"): page,
-		filepath.Join("..", "..", "measured.txt"): all} {
+	for from, to := range map[string]string{filepath.Join("..", "..", "..", "..", "..", "docs", "performance.md"): page,
+		filepath.Join("..", "..", "..", "measured.txt"): all} {
 		content, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)

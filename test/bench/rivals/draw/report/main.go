@@ -1,6 +1,6 @@
 // Command report writes the results of benchmarks to docs/performance.md and measured.txt, and draws the page's pictures:
 //
-//	go test -run '^$' -bench . ./... | go -C test/bench/draw run ./report
+//	go test -run '^$' -bench . ./... | go -C test/bench/rivals run ./draw/report
 //
 // It replaces the text between a line "<!-- measured: NAME -->" and the next "<!-- end -->".
 // Blocks that were not measured stay as they are. "make -f tools/tools.mk bench-report" runs it after all

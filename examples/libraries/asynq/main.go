@@ -5,7 +5,7 @@
 // Start it in two terminals, beside a Redis server: one instance enqueues, both work. When you
 // stop the one that enqueues, or kill it, the other continues.
 //
-//	cd examples/asynq && go run . -every 2s
+//	cd examples/libraries/asynq && go run . -every 2s
 package main
 
 import (
