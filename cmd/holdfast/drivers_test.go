@@ -332,10 +332,12 @@ func TestNewDriver(t *testing.T) {
 	})
 }
 
+// output runs the command and returns what it writes to its standard output, then what it writes to its standard error. The two are
+// written by different goroutines.
 func output(args ...string) (string, int) {
-	var out strings.Builder
-	code := execute(args, &out, &out)
-	return out.String(), code
+	var out, messages strings.Builder
+	code := execute(args, &out, &messages)
+	return out.String() + messages.String(), code
 }
 
 // fakeDescription is that of a store which many machines share, with all that a driver can describe.
