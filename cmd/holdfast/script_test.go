@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -230,20 +231,28 @@ func cmdSignalTree(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// guardian PIDFILE FILE writes the process ID of a holdfast's guardian to a file.
+// guardian PIDFILE FILE writes the process ID of a holdfast's guardian to a file. On Linux it waits until the guardian, and those of
+// holdfasts below it, have their first order: from then on they kill the group and release the lock.
 func cmdGuardian(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: guardian PIDFILE FILE")
 	}
 	found := 0
 	await(ts, func() bool {
+		found = 0
 		for _, p := range descendants(ts, pid(ts, args[0])) {
-			if p.name == child.GuardianName {
+			if p.name != child.GuardianName {
+				continue
+			}
+			if group, err := syscall.Getpgid(p.id); runtime.GOOS == "linux" && (err != nil || group == p.id) {
+				return false // it is not in the command's group yet
+			}
+			if found == 0 { // parents are first
 				found = p.id
 			}
 		}
 		return found != 0
-	}, func() string { return "there is no guardian" })
+	}, func() string { return "there is no guardian with an order" })
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(strconv.Itoa(found)), 0o600))
 }
 
