@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -104,75 +102,39 @@ func find[T any](all *[]T, wanted func(T) bool, other T) *T {
 	return &(*all)[len(*all)-1]
 }
 
-// finish draws the conclusion, and takes out the names of hosts unless they are wanted.
+// finish draws the conclusion, and takes out secrets and, unless they are wanted, the names of hosts.
 func (c *certificate) finish(backend string, hosts bool) {
+	secrets := backends.SecretValues(backend)
+	safe := func(text string) string { return backends.HideSecrets(backends.Redact(text), secrets) }
 	for i, f := range c.Findings {
 		if f.Subject == "server" {
-			server := hideHosts(f.Detail, backend)
+			server := hideHosts(safe(f.Detail), backend)
 			c.Server = &server
 		}
 		if f.Level != driver.LevelUnchecked { // what was not checked says nothing of the backend
 			c.Verdict = max(c.Verdict, f.Level)
 		}
-		if !hosts {
-			c.Findings[i] = driver.Finding{Subject: f.Subject, Level: f.Level}
+		shown := driver.Finding{Subject: f.Subject, Level: f.Level}
+		if hosts {
+			shown.Detail, shown.Remedy, shown.Command = safe(f.Detail), safe(f.Remedy), safe(f.Command)
 		}
+		c.Findings[i] = shown
 	}
 	if len(c.Broken) > 0 {
 		c.Verdict = driver.LevelWrong
 	}
 	for _, broken := range c.Broken {
 		for i, failure := range broken.Failures {
-			broken.Failures[i] = backends.Redact(failure)
+			broken.Failures[i] = safe(failure)
 			if !hosts {
 				broken.Failures[i] = hideHosts(broken.Failures[i], backend)
 			}
 		}
 	}
-	if place := backends.Display(backend); hosts {
+	if place := safe(backends.Display(backend)); hosts {
 		c.Place = &place
 	}
 }
-
-// hostPattern matches what looks like the address of a server.
-var hostPattern = regexp.MustCompile(`(?i)\[[0-9a-f:.]+\]:\d{2,5}|\b[a-z0-9][a-z0-9_.-]*:\d{2,5}\b|` +
-	`\b\d{1,3}(\.\d{1,3}){3}\b|\b([a-z0-9-]+\.){2,}[a-z]{2,}\b|\blookup [^\s:]+`)
-
-// hideHosts takes the place of a backend, addresses, and the name of this machine, which owners of locks have, out of a text.
-func hideHosts(text, backend string) string {
-	_, place, _ := strings.Cut(backends.Display(backend), ":")
-	parts := []string{place}
-	if address, isServer := strings.CutPrefix(place, "//"); isServer {
-		hosts, _, _ := strings.Cut(address, "/")
-		for host := range strings.SplitSeq(hosts, ",") {
-			name, _, _ := strings.Cut(host, ":")
-			parts = append(parts, host, name)
-		}
-	}
-	if own, err := os.Hostname(); err == nil {
-		parts = append(parts, own)
-	}
-	for _, part := range parts {
-		if strings.Trim(part, "/") != "" {
-			text = asWord(part).ReplaceAllString(text, "…")
-		}
-	}
-	return hostPattern.ReplaceAllString(text, "…")
-}
-
-// asWord matches a text that is no part of a longer word: a host that is called mongo is not hidden in "mongodb".
-func asWord(text string) *regexp.Regexp {
-	pattern := regexp.QuoteMeta(text)
-	if wordAtBegin.MatchString(text) {
-		pattern = `\b` + pattern
-	}
-	if wordAtEnd.MatchString(text) {
-		pattern += `\b`
-	}
-	return regexp.MustCompile(pattern)
-}
-
-var wordAtBegin, wordAtEnd = regexp.MustCompile(`^\w`), regexp.MustCompile(`\w$`)
 
 // verdicts are the verdicts in words.
 var verdicts = map[driver.Level]string{

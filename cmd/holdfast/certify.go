@@ -5,8 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,12 +71,13 @@ func (c *certifyCmd) Run(a *app) error {
 	ctx, interrupted := withSignals(ctx)
 	own, remove := about.Apart(a.backend, "holdfast_certify_"+strings.ToLower(rand.Text()[:10]))
 	report := newCertificate(about)
-	err := report.examine(ctx, a, own, c.For)
+	secrets := backends.SecretValues(a.backend)
+	err := backends.WithoutSecrets(report.examine(ctx, a, own, c.For), secrets)
 	late := ctx.Err() != nil
 	if late {
 		a.log.Infof("removing what was made …")
 	}
-	removal := removeApart(ctx, remove)
+	removal := backends.WithoutSecrets(removeApart(ctx, remove), secrets)
 	if removal != nil && report.Declared != (declared{}) { // otherwise err says why
 		a.log.Errorf("what certify has made in %s could not be removed: %v", backends.Display(own), removal)
 	}
@@ -128,7 +128,8 @@ func (c *certificate) examine(ctx context.Context, a *app, own string, soaking t
 		}
 		return l, err
 	}
-	err := lockertest.Examine(ctx, open, lockertest.Config{Secrets: secretsOf(a.backend)}, func(found lockertest.Outcome) {
+	secrets := slices.DeleteFunc(backends.SecretValues(a.backend), func(s string) bool { return len(s) < backends.LongSecret })
+	err := lockertest.Examine(ctx, open, lockertest.Config{Secrets: secrets}, func(found lockertest.Outcome) {
 		c.add(found)
 		if done++; done*10/lockertest.Clauses() > shown {
 			shown = done * 10 / lockertest.Clauses()
@@ -175,25 +176,4 @@ func (c *certificate) check(ctx context.Context, own string) error {
 		return checker.Check(ctx, func(f driver.Finding) { c.Findings = append(c.Findings, f) })
 	}
 	return nil
-}
-
-// secretsOf are the texts that no error may show: the password of a URL, and the credentials in the environment.
-func secretsOf(backend string) (all []string) {
-	const shortest = 6 // a shorter one may be part of a harmless word
-	add := func(secret string) {
-		if len(secret) >= shortest {
-			all = append(all, secret)
-		}
-	}
-	if u, err := url.Parse(backend); err == nil && u.User != nil {
-		password, _ := u.User.Password()
-		add(password)
-	}
-	about, _ := driver.Describe(backend)
-	for _, c := range about.Credentials {
-		for _, variable := range c.Variables {
-			add(os.Getenv(variable))
-		}
-	}
-	return all
 }
