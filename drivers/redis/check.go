@@ -201,7 +201,7 @@ func (e *examination) persistence(ctx context.Context) bool {
 func (e *examination) replicas(ctx context.Context) bool {
 	n, expected := replicasIn(e.info), e.store.config.replicas
 	if expected < 0 { // Sentinel or the cluster may know of more than are connected
-		expected = max(n, e.store.expected())
+		expected = max(n, e.store.expected(e.client))
 	}
 	needed := majority(max(n, expected))
 	switch {

@@ -28,15 +28,15 @@ type cluster struct {
 	options goredis.Options
 	seeds   []string
 	timeout time.Duration
-	saw     func(replicas int) // how many replicas a primary has, those included that are down
 
-	work    sync.WaitGroup
-	mu      sync.Mutex
-	clients map[string]*goredis.Client // by address
-	layout  *layout                    // nil at first
-	stale   bool                       // an answer says that the layout has changed
-	loading *load
-	closed  bool
+	work     sync.WaitGroup
+	mu       sync.Mutex
+	clients  map[string]*goredis.Client // by address
+	replicas map[string]*replicaCount   // of each primary, by its address
+	layout   *layout                    // nil at first
+	stale    bool                       // an answer says that the layout has changed
+	loading  *load
+	closed   bool
 }
 
 // layout says which primary has which keys.
@@ -45,6 +45,9 @@ type layout struct {
 	primaries []string
 	text      string
 	at        time.Time
+	ids       map[string]string // the addresses of the primaries, by ID
+	nodes     map[string]node
+	shards    shards
 }
 
 // load is a request for the layout.
@@ -54,8 +57,8 @@ type load struct {
 	err    error
 }
 
-func newCluster(o goredis.Options, seeds []string, timeout time.Duration, saw func(int)) *cluster {
-	return &cluster{options: o, seeds: seeds, timeout: timeout, saw: saw, clients: map[string]*goredis.Client{}}
+func newCluster(o goredis.Options, seeds []string, timeout time.Duration) *cluster {
+	return &cluster{options: o, seeds: seeds, timeout: timeout, clients: map[string]*goredis.Client{}, replicas: map[string]*replicaCount{}}
 }
 
 // client returns the client of a server.
@@ -109,6 +112,22 @@ func (c *cluster) some() *goredis.Client {
 	}
 	c.mu.Unlock()
 	return c.client(addrs[rand.IntN(len(addrs))])
+}
+
+// replicasOf returns what is known of the replicas of a primary. One that the layout lacks may have as many as any other.
+func (c *cluster) replicasOf(to *goredis.Client) *replicaCount {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addr := to.Options().Addr
+	count := c.replicas[addr]
+	if count == nil {
+		count = &replicaCount{}
+		for _, other := range c.replicas {
+			count.raise(other.get())
+		}
+		c.replicas[addr] = count
+	}
+	return count
 }
 
 // heed follows MOVED and ASK. After other errors the layout is loaded again: they may be those of a server that is gone.
@@ -208,10 +227,9 @@ func (c *cluster) load(l *load) {
 	c.mu.Unlock()
 	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
 	for _, addr := range append(known, c.seeds...) {
-		one, replicas, err := c.ask(ctx, addr)
+		one, err := c.ask(ctx, addr)
 		if err == nil {
 			l.layout, l.err = one, nil
-			c.saw(replicas)
 			break
 		}
 		l.err = fmt.Errorf("asking %s for the layout of the cluster: %w", addr, err)
@@ -219,12 +237,32 @@ func (c *cluster) load(l *load) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.loading = nil; l.err == nil {
-		c.layout = l.layout
-		c.forget()
+		c.replace(l.layout)
 	} else {
 		c.stale = true
 	}
 	close(l.done)
+}
+
+// replace takes in a new layout. mu is held.
+func (c *cluster) replace(l *layout) {
+	before := shards{}
+	if c.layout != nil {
+		before = c.layout.shards
+	}
+	var homeless int
+	l.shards, homeless = shardsOf(l.ids, l.nodes, before)
+	counts := map[string]*replicaCount{}
+	for addr, shard := range l.shards {
+		count := c.replicas[addr]
+		if count == nil {
+			count = &replicaCount{}
+		}
+		count.known.Store(int64(len(shard) - 1 + homeless))
+		counts[addr] = count
+	}
+	c.layout, c.replicas = l, counts
+	c.forget()
 }
 
 // forget closes the clients of servers that are no primaries any more. mu is held.
@@ -237,25 +275,26 @@ func (c *cluster) forget() {
 	}
 }
 
-// ask asks a server for the layout, and for the greatest number of replicas of a primary.
-func (c *cluster) ask(ctx context.Context, addr string) (*layout, int, error) {
+// ask asks a server for the layout.
+func (c *cluster) ask(ctx context.Context, addr string) (*layout, error) {
 	// One server that hangs leaves time for the others.
 	ctx, cancel := context.WithTimeout(ctx, c.timeout/2)
 	defer cancel()
 	pipe := c.client(addr).Pipeline()
 	ranges, nodes := pipe.ClusterSlots(ctx), pipe.ClusterNodes(ctx)
 	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	l := &layout{at: time.Now()}
+	l := &layout{at: time.Now(), ids: map[string]string{}, nodes: parseNodes(nodes.Val())}
 	for _, r := range ranges.Val() {
 		if r.Start < 0 || r.End >= slots || len(r.Nodes) == 0 {
 			continue
 		}
 		primary, ok := addressFrom(addr, r.Nodes[0].Addr)
 		if !ok {
-			return nil, 0, errors.New("a server of the cluster has no address")
+			return nil, errors.New("a server of the cluster has no address")
 		}
+		l.ids[r.Nodes[0].ID] = primary
 		for i := r.Start; i <= r.End; i++ {
 			l.owners[i] = primary
 		}
@@ -263,24 +302,12 @@ func (c *cluster) ask(ctx context.Context, addr string) (*layout, int, error) {
 	}
 	slices.Sort(l.primaries)
 	if l.primaries = slices.Compact(l.primaries); len(l.primaries) == 0 {
-		return nil, 0, errors.New("no primary of the cluster has keys")
+		return nil, errors.New("no primary of the cluster has keys")
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(strings.Join(l.owners[:], " ")))
 	l.text = strconv.FormatUint(sum.Sum64(), 16)
-	return l, mostReplicas(nodes.Val()), nil
-}
-
-// mostReplicas reads the answer to CLUSTER NODES: how many replicas the primary with the most of them has. Those that are down are in it.
-func mostReplicas(nodes string) (most int) {
-	of := map[string]int{}
-	for line := range strings.Lines(nodes) {
-		if words := strings.Fields(line); len(words) > 3 && slices.Contains(strings.Split(words[2], ","), "slave") {
-			of[words[3]]++
-			most = max(most, of[words[3]])
-		}
-	}
-	return most
+	return l, nil
 }
 
 func (c *cluster) close() (err error) {

@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/lockertest"
 	"github.com/holdfast-go/holdfast/test/redistest"
@@ -28,14 +29,6 @@ func TestSlotOf(t *testing.T) {
 	}
 	if slotOf("{}foo") == slotOf("foo") {
 		t.Error("empty braces count")
-	}
-}
-
-func TestMostReplicas(t *testing.T) {
-	nodes := "a 127.0.0.1:1@11,,shard-id=x myself,master - 0 0 1 connected 0-5\nb 127.0.0.1:2@12 master,fail - 0 0 2 connected\n" +
-		"c :3@13 slave a 0 0 1 connected\nd 127.0.0.1:4@14 slave,fail a 0 0 1 disconnected\n\n"
-	if got := mostReplicas(nodes); got != 2 {
-		t.Error(got)
 	}
 }
 
@@ -83,8 +76,10 @@ func TestCluster(t *testing.T) {
 	primaries, replicas := redistest.StartCluster(t, 3)
 	at := clusterURL(primaries[1], replicas[2])
 	l := openAt(t, at)
-	if n := l.store.expected(); n != 1 {
-		t.Errorf("%d replicas are known", n)
+	for _, s := range primaries {
+		if n := l.store.expected(nodeOf(t, l, nameOn(t, l, s, "counted"))); n != 1 {
+			t.Errorf("%d replicas are known", n)
+		}
 	}
 	var names []string
 	for i := range 1200 {
@@ -163,6 +158,7 @@ func TestCluster(t *testing.T) {
 			Without: []string{"Damage", "Deny", "FailOver", "Stall"},
 		})
 	})
+	t.Run("a replica is forgotten", func(t *testing.T) { clusterForgets(t, at, primaries, replicas) })
 	t.Run("fail-over", func(t *testing.T) { clusterFailsOver(t, at, l, primaries, replicas) })
 }
 
@@ -209,6 +205,41 @@ func clusterSlotMoves(t *testing.T, l *Locker, from, to *redistest.Server) {
 	}
 	if err := l.Release(t.Context(), lease); err != nil {
 		t.Errorf("after the slot has moved: %v", err)
+	}
+}
+
+// clusterForgets removes a replica. Until the cluster was told to forget it, its primary grants nothing; the other primaries do.
+func clusterForgets(t *testing.T, at string, primaries, replicas []*redistest.Server) {
+	t.Helper()
+	l := openAt(t, at, WithCommandTimeout(time.Second))
+	gone, err := redistest.Ask(t.Context(), replicas[0].Addr(), "CLUSTER MYID")
+	if err == nil {
+		err = replicas[0].Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := nameOn(t, l, primaries[0], "forgotten")
+	if _, err := l.TryAcquire(t.Context(), request(name, "a")); !errors.Is(err, cas.ErrNotSafe) || !strings.Contains(err.Error(), "FORGET") {
+		t.Errorf("without the replica: %v", err)
+	}
+	if _, err := l.TryAcquire(t.Context(), request(nameOn(t, l, primaries[1], "forgotten"), "a")); err != nil {
+		t.Errorf("a primary with its replica: %v", err)
+	}
+	for _, s := range append(slices.Clone(primaries), replicas[1:]...) {
+		answer, err := redistest.Ask(t.Context(), s.Addr(), "CLUSTER FORGET "+gone)
+		if err != nil || answer != "+OK" && !strings.Contains(answer, "Unknown node") { // another has told it
+			t.Fatal(answer, err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // the layout is loaded again
+		_, err := l.TryAcquire(t.Context(), request(name, "a"))
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the replica was forgotten: %v", err)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -41,7 +40,7 @@ type config struct {
 	prefix    string
 	timeout   time.Duration
 	history   int
-	replicas  int // negative: as many as the server has had
+	replicas  int // negative: as many as are known
 	onlyReads bool
 	cluster   bool
 	sent      func()
@@ -59,7 +58,7 @@ func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.tim
 func WithHistory(n int) Option { return func(c *config) { c.history = n } }
 
 // WithReplicas sets how many replicas a primary has. A write is safe when a majority of them and the primary has it. The default is
-// the greatest number of replicas that this program has seen. 0 means that nothing waits for replicas.
+// the greatest number of replicas that this program has seen, or as many as the cluster knows. 0 means that nothing waits for replicas.
 func WithReplicas(n int) Option { return func(c *config) { c.replicas = n } }
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9:._-]{1,100}$`)
@@ -151,9 +150,9 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	s.hub = &hub{store: s}
 	switch {
 	case c.cluster:
-		s.servers = newCluster(o, t.cluster, c.timeout, s.sawReplicas)
+		s.servers = newCluster(o, t.cluster, c.timeout)
 	case len(t.sentinels) > 0:
-		s.servers = newPrimary(o, newSentinels(t, c.timeout, s.sawReplicas), s.hub.leave)
+		s.servers = newPrimary(o, newSentinels(t, c.timeout), s.hub.leave)
 	default:
 		s.servers = newPrimary(o, nil, s.hub.leave)
 	}
@@ -186,9 +185,6 @@ type store struct {
 	db      int
 	hub     *hub
 	calls   sync.WaitGroup
-
-	replicas  atomic.Int64 // the greatest number that was seen
-	learnedAt atomic.Int64 // when, in nanoseconds since 1970
 }
 
 func (s *store) info() driver.Info {

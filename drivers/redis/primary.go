@@ -15,6 +15,7 @@ type primary struct {
 	options   goredis.Options
 	sentinels *sentinels // nil without Sentinel
 	left      func()     // called when another client has replaced one
+	replicas  replicaCount
 
 	mu     sync.Mutex
 	client *goredis.Client
@@ -23,9 +24,10 @@ type primary struct {
 }
 
 func newPrimary(o goredis.Options, s *sentinels, left func()) *primary {
-	p := &primary{options: o, sentinels: s, left: left}
+	p := &primary{options: o, sentinels: s, left: left, replicas: replicaCount{stays: true}}
 	if s != nil {
 		p.options.Dialer = s.dial
+		s.saw = p.replicas.raise
 		s.moved = func() { p.leave(p.some()) }
 	}
 	p.client = p.newClient()
@@ -42,6 +44,8 @@ func (p *primary) some() *goredis.Client {
 	defer p.mu.Unlock()
 	return p.client
 }
+
+func (p *primary) replicasOf(*goredis.Client) *replicaCount { return &p.replicas }
 
 func (p *primary) primaryOf(context.Context, string) (*goredis.Client, error) {
 	if p.sentinels != nil {

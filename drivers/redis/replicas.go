@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -20,36 +21,66 @@ const learnEvery = 10 * time.Second
 // majority is how many of so many replicas make a majority, together with their primary.
 func majority(replicas int) int { return (replicas + 1) / 2 }
 
-// expected is how many replicas there are.
-func (s *store) expected() int {
+// replicaCount is how many replicas one primary has, as far as is known. A replica that is away may be the next primary: so those count
+// that there are, not those that are connected.
+type replicaCount struct {
+	// stays says that nobody else knows of the replicas that are down. So the greatest number stays that was seen.
+	stays     bool
+	known     atomic.Int64
+	connected atomic.Int64 // as the primary said last
+	askedAt   atomic.Int64 // when it was asked, in nanoseconds since 1970
+}
+
+func (r *replicaCount) get() int { return int(max(r.known.Load(), r.connected.Load())) }
+
+// saw notes how many replicas are connected.
+func (r *replicaCount) saw(n int) {
+	if r.connected.Store(int64(n)); r.stays {
+		r.raise(n)
+	}
+}
+
+// raise notes that there are so many replicas at least.
+func (r *replicaCount) raise(n int) {
+	for {
+		known := r.known.Load()
+		if int64(n) <= known || r.known.CompareAndSwap(known, int64(n)) {
+			return
+		}
+	}
+}
+
+// expected is how many replicas the primary has to which a client leads.
+func (s *store) expected(to *goredis.Client) int {
 	if s.config.replicas >= 0 {
 		return s.config.replicas
 	}
-	return int(s.replicas.Load())
+	return s.servers.replicasOf(to).get()
 }
 
 // addWait adds to the requests of a write what waits for the replicas, on the same connection. confirmed is called when they were sent, and
 // says whether the write is safe, if it was done.
-//
-// A replica that is away may be the next primary. So what counts is how many there have been, not how many are connected.
-func (s *store) addWait(ctx context.Context, pipe goredis.Pipeliner) (confirmed func() error) {
+func (s *store) addWait(ctx context.Context, b batch) (confirmed func() error) {
 	var info *goredis.StringCmd
-	if now := time.Now().UnixNano(); s.config.replicas < 0 && now-s.learnedAt.Load() > int64(learnEvery) {
-		s.learnedAt.Store(now)
-		info = pipe.Info(ctx, "replication")
+	count := s.servers.replicasOf(b.to)
+	if now := time.Now().UnixNano(); s.config.replicas < 0 && now-count.askedAt.Load() > int64(learnEvery) {
+		count.askedAt.Store(now)
+		info = b.pipe.Info(ctx, "replication")
 	}
 	var wait *goredis.Cmd
-	needed := majority(s.expected())
+	needed := majority(s.expected(b.to))
 	if needed > 0 {
-		wait = pipe.Do(ctx, "WAIT", needed, (s.config.timeout / 2).Milliseconds())
+		wait = b.pipe.Do(ctx, "WAIT", needed, (s.config.timeout / 2).Milliseconds())
 	}
 	return func() error {
-		if info != nil {
-			if s.sawReplicas(replicasIn(info.Val())); info.Err() != nil && !errors.Is(classify(info.Err()), driver.ErrDenied) {
-				s.learnedAt.Store(0) // without the right to ask, none is known
-			}
+		switch {
+		case info == nil:
+		case info.Err() == nil:
+			count.saw(replicasIn(info.Val()))
+		case !errors.Is(classify(info.Err()), driver.ErrDenied): // without the right to ask, none is known
+			count.askedAt.Store(0)
 		}
-		if now := majority(s.expected()); now > needed {
+		if now := majority(s.expected(b.to)); now > needed {
 			return fmt.Errorf("%w: the server has replicas that were not known before", cas.ErrNotSafe)
 		}
 		if wait == nil {
@@ -60,21 +91,16 @@ func (s *store) addWait(ctx context.Context, pipe goredis.Pipeliner) (confirmed 
 			return fmt.Errorf("%w: waiting for the replicas: %s", cas.ErrNotSafe, err.Error())
 		}
 		if n < needed {
-			return fmt.Errorf("%w: %d of %d replicas have confirmed it within %v, and %d must; if there are fewer replicas now, "+
-				"set the URL parameter replicas, or start the program again; a cluster must be told to forget those that are gone",
-				cas.ErrNotSafe, n, s.expected(), s.config.timeout/2, needed)
+			remedy := "set the URL parameter replicas, or start the program again"
+			if s.config.cluster {
+				remedy = "have all servers of the cluster forget those that are gone (CLUSTER FORGET)"
+			}
+			err := fmt.Errorf("%w: %d of %d replicas have confirmed it within %v, and %d must; if there are fewer replicas now, %s",
+				cas.ErrNotSafe, n, s.expected(b.to), s.config.timeout/2, needed, remedy)
+			_, _ = s.servers.heed(b.to, err) // that may have happened
+			return err
 		}
 		return nil
-	}
-}
-
-// sawReplicas notes how many replicas a primary has.
-func (s *store) sawReplicas(n int) {
-	for {
-		most := s.replicas.Load()
-		if int64(n) <= most || s.replicas.CompareAndSwap(most, int64(n)) {
-			return
-		}
 	}
 }
 

@@ -71,8 +71,8 @@ func TestSentinel(t *testing.T) {
 	}
 	// So does a process that has just started: Sentinel knows of the old one.
 	fresh := openAt(t, at, unprobed)
-	if _, err := fresh.TryAcquire(t.Context(), request("n", "c")); err == nil || fresh.store.expected() != 1 {
-		t.Errorf("a fresh process knows of %d replicas: %v", fresh.store.expected(), err)
+	if _, err := fresh.TryAcquire(t.Context(), request("n", "c")); err == nil || expected(fresh) != 1 {
+		t.Errorf("a fresh process knows of %d replicas: %v", expected(fresh), err)
 	}
 	if err := primary.Restart(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)

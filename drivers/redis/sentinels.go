@@ -41,8 +41,8 @@ type sentinels struct {
 	addr   string    // of the primary, as the last answer says
 }
 
-func newSentinels(t target, timeout time.Duration, saw func(int)) *sentinels {
-	s := &sentinels{name: t.master, timeout: timeout, tls: t.options.TLSConfig, saw: saw}
+func newSentinels(t target, timeout time.Duration) *sentinels {
+	s := &sentinels{name: t.master, timeout: timeout, tls: t.options.TLSConfig, saw: func(int) {}, moved: func() {}}
 	for _, addr := range t.sentinels {
 		s.clients = append(s.clients, goredis.NewSentinelClient(&goredis.Options{
 			Addr: addr, Username: t.sentinelUser, Password: t.sentinelPassword, TLSConfig: t.options.TLSConfig, MaxRetries: -1,

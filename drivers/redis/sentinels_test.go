@@ -104,7 +104,8 @@ func TestNewestSentinelNamesThePrimary(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			saw := -1
-			s := newSentinels(target{sentinels: test.addrs, master: "main"}, timeout, func(n int) { saw = n })
+			s := newSentinels(target{sentinels: test.addrs, master: "main"}, timeout)
+			s.saw = func(n int) { saw = n }
 			began := time.Now()
 			addr, err := s.learn(t.Context())
 			if got := fmt.Sprint(addr, " ", saw); got != test.want || err != nil || time.Since(began) > timeout/2 {
@@ -141,7 +142,7 @@ func TestNoSentinelNamesThePrimary(t *testing.T) {
 func TestNotificationsLearnOfAnotherPrimary(t *testing.T) {
 	old, now := fakeSentinel(t, masterFacts("127.0.0.1:1", 5, 0)), fakeSentinel(t, masterFacts("127.0.0.1:2", 6, 0))
 	const timeout = time.Second
-	s := newSentinels(target{sentinels: []string{old}, master: "main"}, timeout, func(int) {})
+	s := newSentinels(target{sentinels: []string{old}, master: "main"}, timeout)
 	if _, err := s.learn(t.Context()); err != nil {
 		t.Fatal(err)
 	}

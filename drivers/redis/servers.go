@@ -19,6 +19,8 @@ type servers interface {
 	primaries(ctx context.Context) (all []*goredis.Client, layout string, err error)
 	// some returns a client of any server, without a request.
 	some() *goredis.Client
+	// replicasOf returns what is known of the replicas of the primary to which a client leads.
+	replicasOf(to *goredis.Client) *replicaCount
 	// heed draws the conclusions from an error of a server. instead is the client of the one that must be asked, if the error says
 	// so, and nothing was done; asking, that ASKING precedes the request.
 	heed(from *goredis.Client, err error) (instead *goredis.Client, asking bool)
@@ -34,20 +36,27 @@ const roleKey = "~role"
 
 var errReplica = errors.New("the server is a replica, which takes no writes, and may lag behind")
 
-// send sends requests to the server of a key in one pipeline, which add fills. It returns the one, if any, that the server refuses if
-// another server has the key: then they go to that, and add is called again. It calls ask just before that request.
-func (s *store) send(ctx context.Context, key string, reads bool, add func(pipe goredis.Pipeliner, ask func()) goredis.Cmder) error {
+// batch is a pipeline of requests to one server.
+type batch struct {
+	to   *goredis.Client
+	pipe goredis.Pipeliner
+	ask  func() // called just before the request that is refused if another server has the key
+}
+
+// send sends requests to the server of a key in one pipeline, which add fills. add returns the request, if any, that the server refuses
+// if another server has the key: then they go to that, and add is called again.
+func (s *store) send(ctx context.Context, key string, reads bool, add func(batch) goredis.Cmder) error {
 	client, err := s.servers.primaryOf(ctx, key)
 	if err != nil {
 		return err
 	}
 	for tries, asking := 0, false; ; tries++ {
 		pipe := client.Pipeline()
-		asked := add(pipe, func() {
+		asked := add(batch{client, pipe, func() {
 			if asking {
 				pipe.Do(ctx, "ASKING")
 			}
-		})
+		}})
 		role := s.askRole(ctx, pipe, reads)
 		err := exec(ctx, pipe)
 		refusal := err
@@ -82,8 +91,8 @@ func (s *store) sendAll(ctx context.Context, keys []string, add func(pipe goredi
 	errs := make(chan error, len(groups))
 	for _, group := range groups {
 		work.Go(func() {
-			errs <- s.send(ctx, s.key(keys[group[0]]), true, func(pipe goredis.Pipeliner, _ func()) goredis.Cmder {
-				add(pipe, group)
+			errs <- s.send(ctx, s.key(keys[group[0]]), true, func(b batch) goredis.Cmder {
+				add(b.pipe, group)
 				return nil
 			})
 		})

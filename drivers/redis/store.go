@@ -48,10 +48,10 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 
 func (s *store) get(ctx context.Context, key string) (cas.Value, error) {
 	var r reading
-	err := s.send(ctx, s.key(key), true, func(pipe goredis.Pipeliner, ask func()) goredis.Cmder {
-		r.now = pipe.Time(ctx)
-		ask()
-		r.got = pipe.Get(ctx, s.key(key))
+	err := s.send(ctx, s.key(key), true, func(b batch) goredis.Cmder {
+		r.now = b.pipe.Time(ctx)
+		b.ask()
+		r.got = b.pipe.Get(ctx, s.key(key))
 		return r.got
 	})
 	if err != nil {
@@ -115,11 +115,11 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		script, args := putScript.EvalSha, []any{version, data, s.channel(key)}
 		var written *goredis.Cmd
 		confirmed := func() error { return nil }
-		put := func(pipe goredis.Pipeliner, ask func()) goredis.Cmder {
+		put := func(b batch) goredis.Cmder {
 			_ = confirmed() // it may have got the number of replicas
-			ask()
-			written = script(ctx, pipe, []string{s.key(key)}, args...)
-			confirmed = s.addWait(ctx, pipe)
+			b.ask()
+			written = script(ctx, b.pipe, []string{s.key(key)}, args...)
+			confirmed = s.addWait(ctx, b)
 			return written
 		}
 		err := s.send(ctx, s.key(key), false, put)
