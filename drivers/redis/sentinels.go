@@ -21,6 +21,9 @@ const (
 	askAgainEvery = 5 * time.Second
 	// patience is how long other Sentinels are waited for when one has answered.
 	patience = 300 * time.Millisecond
+	// remembered is for how long the newest configuration counts although no Sentinel names it or a newer one. Its number falls only when
+	// Sentinel was set up anew.
+	remembered = time.Minute
 )
 
 // sentinels ask all Sentinels for the primary: one that was cut off from the others names a former one.
@@ -38,7 +41,9 @@ type sentinels struct {
 	mu     sync.Mutex
 	closed bool
 	asked  time.Time // when Sentinel was asked the last time
-	addr   string    // of the primary, as the last answer says
+	addr   string    // of the primary, as the newest configuration says
+	epoch  int       // of that
+	named  time.Time // when a Sentinel named it last
 }
 
 func newSentinels(t target, timeout time.Duration) *sentinels {
@@ -141,6 +146,8 @@ func (s *sentinels) start(work func()) bool {
 }
 
 // learn asks for the primary, and notes it. If it is another one than before, it fails: the client has been replaced.
+//
+// If the only Sentinel that answers is cut off from the others, it names a former primary, as an answer does that comes late.
 func (s *sentinels) learn(ctx context.Context) (addr string, err error) {
 	now, err := s.ask(ctx)
 	if err != nil {
@@ -148,8 +155,13 @@ func (s *sentinels) learn(ctx context.Context) (addr string, err error) {
 	}
 	s.saw(now.replicas)
 	s.mu.Lock()
+	s.asked = time.Now()
+	if now.epoch < s.epoch && time.Since(s.named) < remembered {
+		defer s.mu.Unlock()
+		return s.addr, nil
+	}
 	is := s.addr == "" || s.addr == now.addr
-	s.addr, s.asked = now.addr, time.Now()
+	s.addr, s.epoch, s.named = now.addr, now.epoch, time.Now()
 	s.mu.Unlock()
 	if !is {
 		s.moved()

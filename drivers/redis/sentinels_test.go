@@ -118,6 +118,31 @@ func TestNewestSentinelNamesThePrimary(t *testing.T) {
 	}
 }
 
+// When the Sentinel with the newest configuration does not answer, another that was cut off names a former primary. It is believed only
+// when nobody has named the newer one for long.
+func TestNewestConfigurationIsRemembered(t *testing.T) {
+	t.Parallel()
+	old, now := fakeSentinel(t, masterFacts("old:1", 5, 0)), fakeSentinel(t, masterFacts("new:1", 6, 0))
+	s := newSentinels(target{sentinels: []string{old, now}, master: "main"}, 20*time.Second)
+	defer func() { _ = s.close() }()
+	moves := 0
+	s.moved = func() { moves++ }
+	want := func(what, addr string, moved int) {
+		t.Helper()
+		if got, err := s.learn(t.Context()); got != addr || moves != moved {
+			t.Errorf("%s: %q, %v, moved %d times", what, got, err, moves)
+		}
+	}
+	want("both answer", "new:1", 0)
+	newest := s.clients[1]
+	defer func() { _ = newest.Close() }()
+	s.clients = s.clients[:1]
+	want("the former one is named alone", "new:1", 0)
+	s.named = time.Now().Add(-remembered)
+	want("the former one is named alone, for long", "", 1)
+	want("and again", "old:1", 1)
+}
+
 // An unknown name and a wrong password stay until a person changes something. A Sentinel that is away may come back.
 func TestNoSentinelNamesThePrimary(t *testing.T) {
 	t.Parallel()
