@@ -37,6 +37,7 @@ type cluster struct {
 	stale    bool                       // an answer says that the layout has changed
 	loading  *load
 	closed   bool
+	ended    chan struct{} // closed when the cluster is
 }
 
 // layout says which primary has which keys.
@@ -57,8 +58,18 @@ type load struct {
 	err    error
 }
 
+func (l *load) wait(ctx context.Context) error {
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func newCluster(o goredis.Options, seeds []string, timeout time.Duration) *cluster {
-	return &cluster{options: o, seeds: seeds, timeout: timeout, clients: map[string]*goredis.Client{}, replicas: map[string]*replicaCount{}}
+	return &cluster{options: o, seeds: seeds, timeout: timeout, clients: map[string]*goredis.Client{}, replicas: map[string]*replicaCount{},
+		ended: make(chan struct{})}
 }
 
 // client returns the client of a server.
@@ -186,6 +197,13 @@ func (c *cluster) distrust() {
 // has to be fresh.
 func (c *cluster) current(ctx context.Context, fresh bool) (*layout, error) {
 	c.mu.Lock()
+	if before := c.loading; fresh && before != nil { // its layout may be older than this call
+		c.mu.Unlock()
+		if err := before.wait(ctx); err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+	}
 	old := c.layout
 	if old != nil && !fresh && (!c.stale || time.Since(old.at) < loadPause) || c.closed {
 		defer c.mu.Unlock()
@@ -201,10 +219,8 @@ func (c *cluster) current(ctx context.Context, fresh bool) (*layout, error) {
 		c.work.Go(func() { c.load(l) })
 	}
 	c.mu.Unlock()
-	select {
-	case <-l.done:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := l.wait(ctx); err != nil {
+		return nil, err
 	}
 	switch {
 	case l.err == nil:
@@ -265,12 +281,22 @@ func (c *cluster) replace(l *layout) {
 	c.forget()
 }
 
-// forget closes the clients of servers that are no primaries any more. mu is held.
+// longestCall is how long one call uses a client, in time limits of requests: a batch has three of them.
+const longestCall = 3
+
+// forget closes the clients of servers that are no primaries any more, when the calls have ended that use them: the server to which a
+// part of the keys moves is no primary before it has them all. mu is held.
 func (c *cluster) forget() {
 	for addr, client := range c.clients {
 		if !slices.Contains(c.layout.primaries, addr) && !slices.Contains(c.seeds, addr) {
 			delete(c.clients, addr)
-			c.work.Go(func() { _ = client.Close() })
+			c.work.Go(func() {
+				select {
+				case <-time.After(longestCall * c.timeout):
+				case <-c.ended:
+				}
+				_ = client.Close()
+			})
 		}
 	}
 }
@@ -312,6 +338,9 @@ func (c *cluster) ask(ctx context.Context, addr string) (*layout, error) {
 
 func (c *cluster) close() (err error) {
 	c.mu.Lock()
+	if !c.closed {
+		close(c.ended)
+	}
 	c.closed = true
 	clients := c.clients
 	c.clients = map[string]*goredis.Client{}

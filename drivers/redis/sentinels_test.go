@@ -1,14 +1,10 @@
 package redis
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,54 +17,16 @@ import (
 // fakeSentinel answers with what masterFacts returns or an error, or never if that is empty.
 func fakeSentinel(t *testing.T, answer string) (addr string) {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var work sync.WaitGroup
-	t.Cleanup(work.Wait)
-	t.Cleanup(func() { _ = listener.Close() })
-	work.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			t.Cleanup(func() { _ = conn.Close() })
-			work.Go(func() { serveSentinel(conn, answer) })
-		}
-	})
-	return listener.Addr().String()
-}
-
-func serveSentinel(conn io.ReadWriter, answer string) {
-	r := bufio.NewReader(conn)
-	for {
-		var words []string
-		var n, size int
-		if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
-			return
-		}
-		for range n {
-			if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
-				return
-			}
-			word := make([]byte, size+2)
-			if _, err := io.ReadFull(r, word); err != nil {
-				return
-			}
-			words = append(words, strings.ToLower(strings.TrimSpace(string(word))))
-		}
+	return fakeServer(t, func(_ string, words []string) string {
 		switch {
 		case words[0] != "sentinel":
-			_, _ = io.WriteString(conn, "-ERR unknown command\r\n")
+			return "-ERR unknown command\r\n"
 		case words[1] == "get-master-addr-by-name" && strings.HasPrefix(answer, "*"):
 			parts := strings.Split(answer, "\r\n")
-			_, _ = io.WriteString(conn, "*2\r\n"+strings.Join([]string{parts[7], parts[8], parts[11], parts[12]}, "\r\n")+"\r\n")
-		case answer != "":
-			_, _ = io.WriteString(conn, answer)
+			return "*2\r\n" + strings.Join([]string{parts[7], parts[8], parts[11], parts[12]}, "\r\n") + "\r\n"
 		}
-	}
+		return answer
+	})
 }
 
 // masterFacts is the answer of a Sentinel.

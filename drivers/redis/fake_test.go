@@ -1,0 +1,78 @@
+package redis
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fakeServer answers each request, which it gets in small letters, with what answer returns. If that is empty, it does not answer.
+func fakeServer(t *testing.T, answer func(own string, words []string) string) (addr string) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	t.Cleanup(work.Wait)
+	t.Cleanup(func() { _ = listener.Close() })
+	work.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			work.Go(func() {
+				for r := bufio.NewReader(conn); ; {
+					words, err := readRequest(r)
+					if err != nil {
+						return
+					}
+					_, _ = io.WriteString(conn, answer(listener.Addr().String(), words))
+				}
+			})
+		}
+	})
+	return listener.Addr().String()
+}
+
+func readRequest(r *bufio.Reader) (words []string, err error) {
+	var n, size int
+	if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
+		return nil, err
+	}
+	for range n {
+		if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
+			return nil, err
+		}
+		word := make([]byte, size+len("\r\n"))
+		if _, err := io.ReadFull(r, word); err != nil {
+			return nil, err
+		}
+		words = append(words, strings.ToLower(strings.TrimSpace(string(word))))
+	}
+	return words, nil
+}
+
+// fakeNode is a server of a cluster that knows one primary, which owner names, and no replicas.
+func fakeNode(t *testing.T, owner func(own string) (addr string)) (addr string) {
+	t.Helper()
+	return fakeServer(t, func(own string, words []string) string {
+		switch strings.Join(words, " ") {
+		case "ping":
+			return "+PONG\r\n"
+		case "cluster slots":
+			host, port, _ := strings.Cut(owner(own), ":")
+			return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n", slots-1, len(host), host, port)
+		case "cluster nodes":
+			const text = "a :1@2 master - 0 0 1 connected 0-16383\n"
+			return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
+		}
+		return "-ERR unknown command\r\n"
+	})
+}
