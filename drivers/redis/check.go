@@ -20,6 +20,7 @@ const (
 	subjectEviction    = "eviction"
 	subjectPersistence = "persistence"
 	subjectReplicas    = "replicas"
+	subjectPrefix      = "prefix"
 	subjectWaking      = "notifications"
 	subjectGrade       = "grade"
 )
@@ -49,17 +50,19 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	})
 	if err != nil {
 		e.unknown(err)
+		e.prefixesUnchecked = err.Error()
 	}
 	for _, client := range all {
 		if e.client = client; l.store.config.cluster {
 			e.place = client.Options().Addr + ": "
 		}
-		if err := driverutil.CheckSteps(ctx, backend, nil, e.readInfo, e.server, e.eviction, e.persistence, e.replicas); err != nil {
+		if err := driverutil.CheckSteps(ctx, backend, nil, e.lookForPrefixes, e.readInfo, e.server, e.eviction, e.persistence,
+			e.replicas); err != nil {
 			return err
 		}
 	}
 	e.place = ""
-	return driverutil.CheckSteps(ctx, backend, nil, e.waking, e.grade)
+	return driverutil.CheckSteps(ctx, backend, nil, e.prefixes, e.waking, e.grade)
 }
 
 // examination has the facts about a server.
@@ -71,6 +74,9 @@ type examination struct {
 	info   string
 	// reasons are why the deployment does not protect data.
 	reasons []string
+	// otherPrefixes are those of other sets of locks; prefixesUnchecked is why there may be more.
+	otherPrefixes     map[string]bool
+	prefixesUnchecked string
 }
 
 // unknown says that the set-up cannot be read.

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -97,6 +98,28 @@ func TestCheckGrades(t *testing.T) {
 		wantFinding(t, found, subjectServer, driver.LevelOK, "it is ")
 		wantFinding(t, found, subjectWaking, driver.LevelOK, "received")
 	})
+}
+
+// Programs with another prefix take other locks: doctor names them, and only a prefix that nobody chose is doubtful.
+func TestCheckNamesOtherPrefixes(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	openAt(t, s.URL())
+	wantFinding(t, examine(t, s.URL()), subjectPrefix, driver.LevelOK, `no program with another prefix than "holdfast:"`)
+	for i := range scanCount + 1 { // the list has several pages
+		if err := client(t, s.Addr()).Set(t.Context(), fmt.Sprint("key", i), "", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	openAt(t, with(s.URL(), "prefix=team:"))
+	wantFinding(t, examine(t, s.URL()), subjectPrefix, driver.LevelDoubtful, `"team:"`)
+	wantFinding(t, examine(t, with(s.URL(), "prefix=team:")), subjectPrefix, driver.LevelOK, `"holdfast:", whose locks are others`)
+	for i := range namedPrefixes {
+		openAt(t, with(s.URL(), fmt.Sprint("prefix=team", i, ":")))
+	}
+	wantFinding(t, examine(t, s.URL()), subjectPrefix, driver.LevelDoubtful, "and others")
+	without := makeUser(t, s, "~holdfast:*", "+get", "+time", "+hello")
+	wantFinding(t, examine(t, without), subjectPrefix, driver.LevelUnchecked, "is not known")
 }
 
 // An old server is called wrong.

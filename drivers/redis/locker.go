@@ -38,6 +38,7 @@ type Option func(*config)
 
 type config struct {
 	prefix    string
+	named     bool // the prefix is not the default
 	timeout   time.Duration
 	history   int
 	replicas  int // negative: as many as are known
@@ -48,7 +49,7 @@ type config struct {
 
 // WithPrefix sets what all keys and channels begin with: 1 to 100 letters, digits and :._-. The default is "holdfast:". Programs with
 // the same prefix in the same database share their locks.
-func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
+func WithPrefix(prefix string) Option { return func(c *config) { c.prefix, c.named = prefix, true } }
 
 // WithCommandTimeout sets the time limit of each request, from 100 ms to 1 min. The default is 3 s. A grant waits for the replicas for
 // half of it at most.
