@@ -269,13 +269,11 @@ func (c *cluster) replace(l *layout) {
 	var homeless int
 	l.shards, homeless = shardsOf(l.ids, l.nodes, before)
 	counts := map[string]*replicaCount{}
-	for addr, shard := range l.shards {
-		count := c.replicas[addr]
-		if count == nil {
-			count = &replicaCount{}
+	for addr, n := range l.shards.replicas(homeless) {
+		if counts[addr] = c.replicas[addr]; counts[addr] == nil {
+			counts[addr] = &replicaCount{}
 		}
-		count.known.Store(int64(len(shard) - 1 + homeless))
-		counts[addr] = count
+		counts[addr].known.Store(int64(n))
 	}
 	c.layout, c.replicas = l, counts
 	c.forget()

@@ -22,13 +22,10 @@ import (
 )
 
 func TestSlotOf(t *testing.T) {
-	for key, want := range map[string]int{"123456789": 12739, "foo": 12182, "a{foo}b{c}": 12182, "{}foo": slotOf("{}foo"), "": 0} {
+	for key, want := range map[string]int{"123456789": 12739, "foo": 12182, "a{foo}b{c}": 12182, "{}foo": 9500, "": 0} {
 		if got := slotOf(key); got != want {
 			t.Errorf("%q: %d, want %d", key, got, want)
 		}
-	}
-	if slotOf("{}foo") == slotOf("foo") {
-		t.Error("empty braces count")
 	}
 }
 
@@ -37,88 +34,6 @@ func TestAddressFrom(t *testing.T) {
 		if got, ok := addressFrom("s:9", text); got != want || ok != (want != "") {
 			t.Errorf("%q: %q, %v", text, got, ok)
 		}
-	}
-}
-
-// A layout that has to be fresh is not that of a load which began before it was asked for.
-func TestFreshLayout(t *testing.T) {
-	t.Parallel()
-	const before, after = "127.0.0.1:1", "127.0.0.1:2"
-	began, goOn := make(chan struct{}), make(chan struct{})
-	var loads atomic.Int64
-	c := newCluster(goredis.Options{MaxRetries: -1}, []string{fakeNode(t, func(string) string {
-		if loads.Add(1) > 1 {
-			return after
-		}
-		close(began)
-		<-goOn
-		return before
-	})}, time.Minute)
-	defer func() { _ = c.close() }()
-	var calls sync.WaitGroup
-	calls.Go(func() {
-		if owner, err := c.primaryOf(t.Context(), "k"); err != nil || owner.Options().Addr != before {
-			t.Errorf("%v, %v", owner, err)
-		}
-	})
-	<-began
-	calls.Go(func() {
-		if all, _, err := c.primaries(t.Context()); err != nil || all[0].Options().Addr != after {
-			t.Errorf("%v, %v", all, err)
-		}
-	})
-	time.Sleep(100 * time.Millisecond) // so that the second call waits
-	close(goOn)
-	calls.Wait()
-}
-
-type redisError string
-
-func (e redisError) Error() string { return string(e) }
-func (redisError) RedisError()     {}
-
-// The server to which a part of the keys moves is no primary so far. Its client stays while a call may use it, and no longer.
-func TestClientOfAnImportingServer(t *testing.T) {
-	t.Parallel()
-	for name, timeout := range map[string]time.Duration{"in use": time.Minute, "after the calls": 20 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			exporting := fakeNode(t, func(own string) string { return own })
-			importing := fakeNode(t, func(string) string { return exporting })
-			c := newCluster(goredis.Options{MaxRetries: -1}, []string{exporting}, timeout)
-			defer func() { _ = c.close() }()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			from, err := c.primaryOf(ctx, "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			to, asking := c.heed(from, redisError("ASK 7 "+importing))
-			if to == nil || to.Options().Addr != importing || !asking {
-				t.Fatal(to, asking)
-			}
-			if _, _, err := c.primaries(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if timeout < time.Second {
-				for !errors.Is(to.Ping(ctx).Err(), goredis.ErrClosed) && ctx.Err() == nil {
-					time.Sleep(time.Millisecond)
-				}
-				if ctx.Err() != nil {
-					t.Error("the client is not closed")
-				}
-				return
-			}
-			if err := to.Ping(ctx).Err(); err != nil {
-				t.Errorf("while it is used: %v", err)
-			}
-			if err := c.close(); err != nil {
-				t.Error(err)
-			}
-			if err := to.Ping(ctx).Err(); !errors.Is(err, goredis.ErrClosed) || ctx.Err() != nil {
-				t.Errorf("after the end: %v, %v", err, ctx.Err())
-			}
-		})
 	}
 }
 

@@ -59,20 +59,25 @@ func readRequest(r *bufio.Reader) (words []string, err error) {
 	return words, nil
 }
 
-// fakeNode is a server of a cluster that knows one primary, which owner names, and no replicas.
-func fakeNode(t *testing.T, owner func(own string) (addr string)) (addr string) {
+// fakeNode is a server of a cluster that knows one primary and no replicas. answer returns what it answers about the layout.
+func fakeNode(t *testing.T, answer func(own string) string) (addr string) {
 	t.Helper()
 	return fakeServer(t, func(own string, words []string) string {
 		switch strings.Join(words, " ") {
 		case "ping":
 			return "+PONG\r\n"
 		case "cluster slots":
-			host, port, _ := strings.Cut(owner(own), ":")
-			return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n", slots-1, len(host), host, port)
+			return answer(own)
 		case "cluster nodes":
 			const text = "a :1@2 master - 0 0 1 connected 0-16383\n"
 			return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
 		}
 		return "-ERR unknown command\r\n"
 	})
+}
+
+// ownedBy is the answer that a primary has the first n slots.
+func ownedBy(addr string, n int) string {
+	host, port, _ := strings.Cut(addr, ":")
+	return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n", n-1, len(host), host, port)
 }

@@ -48,6 +48,15 @@ func TestNewestSentinelNamesThePrimary(t *testing.T) {
 	const timeout = 20 * time.Second
 	old, now, hangs := fakeSentinel(t, masterFacts("old:1", 5, 7)), fakeSentinel(t, masterFacts("new:1", 6, 2)), fakeSentinel(t, "")
 	denied := fakeSentinel(t, "-NOAUTH Authentication required.\r\n")
+	failsOver := fakeServer(t, func(_ string, words []string) string { // its facts are still those of the former primary
+		switch strings.Join(words, " ") {
+		case "sentinel master main":
+			return masterFacts("old:1", 6, 2)
+		case "sentinel get-master-addr-by-name main":
+			return "*2\r\n$3\r\nnew\r\n$1\r\n1\r\n"
+		}
+		return "-ERR unknown command\r\n"
+	})
 	for name, test := range map[string]struct {
 		addrs []string
 		want  string
@@ -57,6 +66,7 @@ func TestNewestSentinelNamesThePrimary(t *testing.T) {
 		"newer first":          {[]string{now, old}, "new:1 2"},
 		"one hangs":            {[]string{hangs, now, old}, "new:1 2"},
 		"one is of others":     {[]string{denied, now}, "new:1 2"},
+		"amid a fail-over":     {[]string{failsOver}, "new:1 2"},
 		"one knows no primary": {[]string{fakeSentinel(t, "-ERR No such master with that name\r\n"), now}, "new:1 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +123,11 @@ func TestNoSentinelNamesThePrimary(t *testing.T) {
 		"-LOADING still\r\n":                     {"LOADING", false},
 		"":                                       {"no Sentinel names", false},
 	} {
-		_, err := Open(t.Context(), "redis://"+fakeSentinel(t, answer)+"/0?master=main", WithCommandTimeout(200*time.Millisecond))
+		timeout := 20 * time.Second
+		if answer == "" {
+			timeout = 200 * time.Millisecond
+		}
+		_, err := Open(t.Context(), "redis://"+fakeSentinel(t, answer)+"/0?master=main", WithCommandTimeout(timeout))
 		if err == nil || errors.Is(err, driver.ErrDenied) != want.denied || !strings.Contains(err.Error(), want.text) {
 			t.Errorf("%q: %v, want %q", answer, err, want.text)
 		}

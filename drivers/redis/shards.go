@@ -69,3 +69,16 @@ func shardsOf(primaries map[string]string, nodes map[string]node, before shards)
 	}
 	return now, homeless
 }
+
+// replicas is how many each primary has. A homeless one may be of any shard that has fewer than another.
+func (s shards) replicas(homeless int) map[string]int {
+	of, most := map[string]int{}, 0
+	for addr, shard := range s {
+		of[addr] = len(shard) - 1
+		most = max(most, of[addr])
+	}
+	for addr, n := range of {
+		of[addr] = min(n+homeless, most)
+	}
+	return of
+}

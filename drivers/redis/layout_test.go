@@ -1,0 +1,258 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver/cas"
+)
+
+// fakeOptions are those of a client of fake servers.
+var fakeOptions = goredis.Options{MaxRetries: -1, ContextTimeoutEnabled: true, DialTimeout: time.Minute, ReadTimeout: time.Minute}
+
+// clusterOf is a cluster with some fake servers.
+func clusterOf(t *testing.T, timeout time.Duration, seeds ...string) *cluster {
+	t.Helper()
+	c := newCluster(fakeOptions, seeds, timeout)
+	t.Cleanup(func() { _ = c.close() })
+	return c
+}
+
+// age makes the layout so old, or so new, that it may be loaded again, or not.
+func (c *cluster) age(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.layout.at = time.Now().Add(-by)
+}
+
+// An answer that shows that the layout has changed has it loaded again before the next request, but not at once if it was loaded just now.
+func TestLayoutIsLoadedAgain(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err   error
+		loads int64
+	}{
+		{redisError("MOVED 7 127.0.0.1:1"), 2}, {redisError("CLUSTERDOWN the cluster is down"), 2}, {io.EOF, 2},
+		{redisError("READONLY a replica"), 2}, {redisError("MASTERDOWN no link"), 2}, {cas.ErrNotSafe, 2},
+		{nil, 1}, {goredis.Nil, 1}, {redisError("ERR other"), 1}, {redisError("ASK 7 127.0.0.1:1"), 1},
+	} {
+		var loads atomic.Int64
+		c := clusterOf(t, time.Minute, fakeNode(t, func(own string) string { loads.Add(1); return ownedBy(own, slots) }))
+		from, err := c.primaryOf(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, when := range []struct {
+			age   time.Duration
+			loads int64
+		}{{-time.Hour, 1}, {loadPause, test.loads}} {
+			c.age(when.age)
+			c.heed(from, test.err)
+			if _, err := c.primaryOf(t.Context(), "k"); err != nil || loads.Load() != when.loads {
+				t.Errorf("%v, loaded %v ago: %d loads, %v", test.err, when.age, loads.Load(), err)
+			}
+		}
+	}
+}
+
+// When no server says what the layout is, the last one serves, unless it has to be fresh.
+func TestOldLayoutServes(t *testing.T) {
+	t.Parallel()
+	var fails atomic.Bool
+	var failed atomic.Int64
+	c := clusterOf(t, time.Minute, fakeNode(t, func(own string) string {
+		if fails.Load() {
+			failed.Add(1)
+			return "-ERR not now\r\n"
+		}
+		return ownedBy(own, slots)
+	}))
+	if _, err := c.primaryOf(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	fails.Store(true)
+	c.distrust()
+	for range 2 {
+		before := failed.Load()
+		c.age(loadPause)
+		if _, err := c.primaryOf(t.Context(), "k"); err != nil || failed.Load() == before {
+			t.Errorf("%v, tried %d times", err, failed.Load()-before)
+		}
+	}
+	if _, _, err := c.primaries(t.Context()); err == nil || !strings.Contains(err.Error(), "not now") {
+		t.Errorf("a fresh layout: %v", err)
+	}
+	fails.Store(false)
+	if _, _, err := c.primaries(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// One server that hangs, or is away, does not keep the others from being asked.
+func TestServersAreAskedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	good := fakeNode(t, func(own string) string { return ownedBy(own, slots) })
+	hangs := fakeServer(t, func(string, []string) string { return "" })
+	const away = "127.0.0.1:1"
+	if _, err := clusterOf(t, 10*time.Second, away, hangs, good).primaryOf(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	if _, err := clusterOf(t, 10*time.Second, away).primaryOf(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), away) {
+		t.Errorf("the only server is away: %v", err)
+	}
+}
+
+// A key that no primary has fails, and the layout is asked for again. A list of all keys fails.
+func TestKeyWithoutAPrimary(t *testing.T) {
+	t.Parallel()
+	var loads atomic.Int64
+	c := clusterOf(t, time.Minute, fakeNode(t, func(own string) string {
+		if loads.Add(1) < 3 {
+			return ownedBy(own, slotOf("k"))
+		}
+		return ownedBy(own, slotOf("k")+1)
+	}))
+	without := func() {
+		t.Helper()
+		if _, err := c.primaryOf(t.Context(), "k"); err == nil {
+			t.Error("a key without a primary has one")
+		}
+	}
+	without()
+	if _, _, err := c.primaries(t.Context()); err == nil {
+		t.Error("a list of the keys that have a primary would pass for one of all")
+	}
+	without()
+	c.age(loadPause)
+	if _, err := c.primaryOf(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each primary has its own number of replicas. One that the layout lacks may have as many as any other.
+func TestReplicasOf(t *testing.T) {
+	t.Parallel()
+	const primaries = "a :1@1 master - 0 0 1 connected 0-5\nb :2@2 master - 0 0 1 connected 6-9\n"
+	c := clusterOf(t, time.Minute)
+	want := func(what string, a, b, other int) {
+		t.Helper()
+		got := [3]int{}
+		for i, addr := range []string{"h:1", "h:2", "h:3"} {
+			got[i] = c.replicasOf(c.client(addr)).get()
+		}
+		if got != [3]int{a, b, other} {
+			t.Errorf("%s: %v, want %v", what, got, [3]int{a, b, other})
+		}
+	}
+	load := func(nodes string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.replace(&layout{ids: map[string]string{"a": "h:1", "b": "h:2"}, nodes: parseNodes(primaries + nodes),
+			primaries: []string{"h:1", "h:2"}})
+	}
+	load("c :3@3 slave b 0 0 1 connected\nd :4@4 slave,fail b 0 0 1 connected\n")
+	want("as the cluster says", 0, 2, 2)
+	c.replicasOf(c.client("h:1")).saw(3)
+	c.replicasOf(c.client("h:2")).saw(1)
+	want("as the primaries say", 3, 2, 2)
+	c.replicasOf(c.client("h:1")).saw(1)
+	load("")
+	want("after some were forgotten", 1, 1, 1)
+	for _, addr := range []string{"h:1", "h:2"} {
+		c.replicasOf(c.client(addr)).saw(0)
+	}
+	const down = "d :4@4 master,fail - 0 0 1 disconnected\ne :5@5 slave,fail d 0 0 1 disconnected\n"
+	load("c :3@3 slave b 0 0 1 connected\n" + down)
+	want("those that are down may be of the shard that has fewer", 1, 1, 1)
+	load(down)
+	want("no shard has fewer", 0, 0, 0)
+}
+
+// A layout that has to be fresh is not that of a load which began before it was asked for.
+func TestFreshLayout(t *testing.T) {
+	t.Parallel()
+	const before, after = "127.0.0.1:1", "127.0.0.1:2"
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var loads atomic.Int64
+	c := clusterOf(t, time.Minute, fakeNode(t, func(string) string {
+		if loads.Add(1) > 1 {
+			return ownedBy(after, slots)
+		}
+		close(began)
+		<-goOn
+		return ownedBy(before, slots)
+	}))
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if owner, err := c.primaryOf(t.Context(), "k"); err != nil || owner.Options().Addr != before {
+			t.Errorf("%v, %v", owner, err)
+		}
+	})
+	<-began
+	calls.Go(func() {
+		if all, _, err := c.primaries(t.Context()); err != nil || all[0].Options().Addr != after {
+			t.Errorf("%v, %v", all, err)
+		}
+	})
+	time.Sleep(100 * time.Millisecond) // so that the second call waits
+	close(goOn)
+	calls.Wait()
+}
+
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (redisError) RedisError()     {}
+
+// The server to which a part of the keys moves is no primary so far. Its client stays while a call may use it, and no longer.
+func TestClientOfAnImportingServer(t *testing.T) {
+	t.Parallel()
+	for name, timeout := range map[string]time.Duration{"in use": time.Minute, "after the calls": 20 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			exporting := fakeNode(t, func(own string) string { return ownedBy(own, slots) })
+			importing := fakeNode(t, func(string) string { return ownedBy(exporting, slots) })
+			c := clusterOf(t, timeout, exporting)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			from, err := c.primaryOf(ctx, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, asking := c.heed(from, redisError("ASK 7 "+importing))
+			if to == nil || to.Options().Addr != importing || !asking {
+				t.Fatal(to, asking)
+			}
+			if _, _, err := c.primaries(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if timeout < time.Second {
+				for !errors.Is(to.Ping(ctx).Err(), goredis.ErrClosed) && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				if ctx.Err() != nil {
+					t.Error("the client is not closed")
+				}
+				return
+			}
+			time.Sleep(50 * time.Millisecond) // in which it could be closed
+			if err := to.Ping(ctx).Err(); err != nil {
+				t.Errorf("while it is used: %v", err)
+			}
+			if err := c.close(); err != nil {
+				t.Error(err)
+			}
+			if err := to.Ping(ctx).Err(); !errors.Is(err, goredis.ErrClosed) || ctx.Err() != nil {
+				t.Errorf("after the end: %v, %v", err, ctx.Err())
+			}
+		})
+	}
+}
