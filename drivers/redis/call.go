@@ -3,7 +3,9 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -15,7 +17,7 @@ func do[T any](ctx context.Context, s *store, requests func(context.Context) (T,
 		value T
 		err   error
 	}
-	done := make(chan result, 1)
+	began, done := time.Now(), make(chan result, 1)
 	s.calls.Go(func() {
 		if s.config.sent != nil {
 			s.config.sent()
@@ -28,6 +30,9 @@ func do[T any](ctx context.Context, s *store, requests func(context.Context) (T,
 		return r.value, classify(r.err)
 	case <-ctx.Done():
 		var none T
+		if why := s.servers.why(began); why != nil { // newer versions of go-redis dial again until ctx ends, and keep the reason
+			return none, fmt.Errorf("%w: %w", ctx.Err(), why)
+		}
 		return none, ctx.Err()
 	}
 }

@@ -334,6 +334,9 @@ func (c *cluster) ask(ctx context.Context, addr string) (*layout, error) {
 	return l, nil
 }
 
+// why is nil: the error of a request says why.
+func (c *cluster) why(time.Time) error { return nil }
+
 func (c *cluster) close() (err error) {
 	c.mu.Lock()
 	if !c.closed {

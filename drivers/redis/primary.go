@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -46,6 +47,13 @@ func (p *primary) some() *goredis.Client {
 }
 
 func (p *primary) replicasOf(*goredis.Client) *replicaCount { return &p.replicas }
+
+func (p *primary) why(since time.Time) error {
+	if p.sentinels == nil {
+		return nil
+	}
+	return p.sentinels.why(since)
+}
 
 func (p *primary) primaryOf(context.Context, string) (*goredis.Client, error) {
 	if p.sentinels != nil {

@@ -37,13 +37,15 @@ type sentinels struct {
 	saw     func(replicas int) // how many replicas there are, those included that are down
 	moved   func()             // called when there is another primary
 
-	work   sync.WaitGroup
-	mu     sync.Mutex
-	closed bool
-	asked  time.Time // when Sentinel was asked the last time
-	addr   string    // of the primary, as the newest configuration says
-	epoch  int       // of that
-	named  time.Time // when a Sentinel named it last
+	work     sync.WaitGroup
+	mu       sync.Mutex
+	closed   bool
+	asked    time.Time // when Sentinel was asked the last time
+	addr     string    // of the primary, as the newest configuration says
+	epoch    int       // of that
+	named    time.Time // when a Sentinel named it last
+	err      error     // why no Sentinel named it the last time, and when that was
+	failedAt time.Time
 }
 
 func newSentinels(t target, timeout time.Duration) *sentinels {
@@ -151,11 +153,14 @@ func (s *sentinels) start(work func()) bool {
 func (s *sentinels) learn(ctx context.Context) (addr string, err error) {
 	now, err := s.ask(ctx)
 	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.err, s.failedAt = err, time.Now()
 		return "", err
 	}
 	s.saw(now.replicas)
 	s.mu.Lock()
-	s.asked = time.Now()
+	s.asked, s.err = time.Now(), nil
 	if now.epoch < s.epoch && time.Since(s.named) < remembered {
 		defer s.mu.Unlock()
 		return s.addr, nil
@@ -168,6 +173,16 @@ func (s *sentinels) learn(ctx context.Context) (addr string, err error) {
 		return "", goredis.ErrClosed
 	}
 	return now.addr, nil
+}
+
+// why returns why no Sentinel named the primary, if that was after a time, and none has since.
+func (s *sentinels) why(since time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failedAt.Before(since) {
+		return nil
+	}
+	return s.err
 }
 
 // askAgain asks in the background whether the primary is still the same, if the last time is long ago.

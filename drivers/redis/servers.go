@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -24,6 +25,8 @@ type servers interface {
 	// heed draws the conclusions from an error of a server. instead is the client of the one that must be asked, if the error says
 	// so, and nothing was done; asking, that ASKING precedes the request.
 	heed(from *goredis.Client, err error) (instead *goredis.Client, asking bool)
+	// why is why no request has reached the primary since then, as far as that is known.
+	why(since time.Time) error
 	// close ends all connections, and what else uses them.
 	close() error
 }
