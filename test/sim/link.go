@@ -35,7 +35,7 @@ func (l *link) Info() driver.Info {
 	info := driver.Info{Backend: l.w.plan.Backend, Limits: limits[l.w.plan.Backend], Expiry: driver.ByServer, Failover: driver.GrantsSurvive,
 		Free: driver.FreeRecord{Token: true, Data: true}, FixedTTL: l.w.plan.Backend == Azure}
 	if l.w.plan.Backend == Mongo {
-		info.Turn, info.Modes.Shared = driver.TurnLength, true
+		info.Turn, info.Modes.Shared, info.WakesOnlyQueue = driver.TurnLength, true, !l.w.plan.WakesAll
 	}
 	return info
 }
@@ -392,7 +392,7 @@ func (l *link) WriteData(ctx context.Context, lease driver.Lease, data []byte, a
 	return l.perform(ctx, "write data", lease.Name, lease.ID, func() answer { return l.w.server.writeData(lease, data, at) }).err
 }
 
-// watch is one call of Wake without a position in a queue: every release wakes.
+// watch is one call of Wake without a position in a queue, if WakesAll: every release wakes.
 type watch struct {
 	p       *process
 	wake    func(driver.Wakeup)

@@ -22,9 +22,10 @@ type Plan struct {
 	Duration  time.Duration `json:"duration"`
 	Heal      time.Duration `json:"heal"` // from here on there are no faults
 	Backend   string        `json:"backend"`
-	Members   []Clock       `json:"members"` // of the replica set; the first is the primary
-	Latency   time.Duration `json:"latency"` // of the network, about
-	Noise     float64       `json:"noise"`   // the chance that a request meets a fault
+	Members   []Clock       `json:"members"`            // of the replica set; the first is the primary
+	Latency   time.Duration `json:"latency"`            // of the network, about
+	Noise     float64       `json:"noise"`              // the chance that a request meets a fault
+	WakesAll  bool          `json:"wakesAll,omitempty"` // a release wakes those without a position, too, as with Redis
 	Processes []Process     `json:"processes"`
 	Faults    []Fault       `json:"faults"`
 }
@@ -47,7 +48,7 @@ type Process struct {
 
 // The ways in which a process learns of a release.
 const (
-	Hints = "hints" // a queue for the waiters of a lock; every release wakes those that only observe it
+	Hints = "hints" // a queue for the waiters of a lock
 	Polls = "poll"
 )
 
@@ -214,6 +215,7 @@ func Draw(seed uint64) Plan {
 	p.Duration = min(p.Duration, p.Heal+p.recovery()+judged)
 	p.drawClocks(d)
 	p.drawFaults(d)
+	p.WakesAll = newDice(seed, 9).chance(0.5)
 	if !long {
 		p.drawModes(newDice(seed, 7))
 		p.drawDenials(newDice(seed, 8))
