@@ -121,8 +121,8 @@ func WithOverrunHook(fn func(Event)) Option {
 // that the first waiter may take, the waiters behind it wait too, even if their larger n allows
 // another slot.
 //
-// Waiting costs little where the backend reads in batches and wakes waiters (MongoDB). With other
-// backends (Azure Blob Storage) a waiter asks for each slot at the poll interval. TryLock makes at
+// Waiting costs little where the backend reads in batches (MongoDB): a waiter reads all slots in one call at the
+// poll interval. With Azure Blob Storage it asks for each slot at that interval. TryLock makes at
 // most one attempt for each slot; if all are held, the error has one of the holders.
 //
 // Do and Lock with the context of holds of all n slots would deadlock, and fail at once.

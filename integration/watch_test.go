@@ -15,36 +15,15 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// The cursor that wakes a waiter is cut while the lock is released, and then works again — the waiter
-// is granted the lock when the cursor is open again, long before its next poll.
+// The cursor on the hints that wake a waiter is cut while the lock is released, and then works again — the
+// waiter is granted the lock when the cursor is open again, long before its next poll.
 func TestWatchLost(t *testing.T) {
 	t.Parallel()
-	eachWakeWay(t, loseWatch)
+	t.Run(onMongo, loseWatch)
 }
 
-// eachWakeWay runs a test on MongoDB with each of wakeWays.
-func eachWakeWay(t *testing.T, test func(*testing.T, wakeWay)) {
-	t.Run(onMongo, func(t *testing.T) {
-		t.Parallel()
-		for _, way := range wakeWays {
-			t.Run(way.name, func(t *testing.T) {
-				t.Parallel()
-				test(t, way)
-			})
-		}
-	})
-}
-
-// wakeWay is what wakes a waiter.
-type wakeWay struct {
-	name     string
-	slots    int    // a waiter for one of several slots has no position in a queue
-	followed string // the end of the name of the collection that it follows
-}
-
-var wakeWays = []wakeWay{{"hints", 1, `\.hints\.`}, {"change stream", 2, ""}}
-
-func loseWatch(t *testing.T, way wakeWay) {
+func loseWatch(t *testing.T) {
+	t.Parallel()
 	const poll = 10 * time.Minute
 	for name, fault := range map[string]func(*faultyNetwork){"cut": (*faultyNetwork).cut, "reset": (*faultyNetwork).reset,
 		"hung": (*faultyNetwork).hang} {
@@ -55,13 +34,10 @@ func loseWatch(t *testing.T, way wakeWay) {
 			// The TTL is so long that no expiry wakes the waiter.
 			long := []holdfast.ClientOption{holdfast.WithTTL(time.Hour), holdfast.WithGrace(time.Minute), holdfast.WithPollInterval(poll)}
 			holder, waiter := b.client(t, nil, long...), b.client(t, network, long...)
-			h := exclusion.check(holder.lock(name, holdfast.WithSlots(way.slots))) // that of its slot
-			for range way.slots - 1 {
-				holder.lock(name, holdfast.WithSlots(way.slots))
-			}
+			h := exclusion.check(holder.lock(name))
 			next := make(chan *holdfast.Hold, 1)
-			go func() { next <- exclusion.check(waiter.lock(name, holdfast.WithSlots(way.slots))) }()
-			awaitCursor(t, b, way, waiter)
+			go func() { next <- exclusion.check(waiter.lock(name)) }()
+			awaitCursor(t, b, waiter)
 			fault(network)
 			release(t, h)
 			time.Sleep(2 * time.Second)
@@ -73,11 +49,11 @@ func loseWatch(t *testing.T, way wakeWay) {
 	}
 }
 
-// awaitCursor waits until the cursor is open that wakes a waiter. It is the only open cursor on these
-// collections, so the server lists it.
-func awaitCursor(t *testing.T, b backend, way wakeWay, waiter *testClient) {
+// awaitCursor waits until the cursor is open that wakes a waiter. It is the only open cursor on the
+// hints, so the server lists it.
+func awaitCursor(t *testing.T, b backend, waiter *testClient) {
 	t.Helper()
-	namespace := "^" + regexp.QuoteMeta(b.collection.Database().Name()+"."+b.collection.Name()) + way.followed
+	namespace := "^" + regexp.QuoteMeta(b.collection.Database().Name()+"."+b.collection.Name()+".hints.")
 	eventually(t, "the waiter has seen the holder", func() bool { return waiter.count(holdfast.EventHolderSeen, "") > 0 })
 	admin := b.collection.Database().Client().Database("admin")
 	stage := bson.D{{Key: "$currentOp", Value: bson.D{{Key: "idleCursors", Value: true}}}}
@@ -101,18 +77,16 @@ func awaitCursor(t *testing.T, b backend, way wakeWay, waiter *testClient) {
 // waiter is left waiting.
 func TestWatchDuplicatedReordered(t *testing.T) {
 	t.Parallel()
-	eachWakeWay(t, func(t *testing.T, way wakeWay) { confuseWatch(t, way.slots) })
+	t.Run(onMongo, confuseWatch)
 }
 
-func confuseWatch(t *testing.T, slots int) {
+func confuseWatch(t *testing.T) {
+	t.Parallel()
 	b := mongoBackend(t)
 	const clients, names, grants = 8, 2, 200
 	exclusion := make(map[string]*exclusionChecker)
 	for i := range names {
-		name := fmt.Sprint("lock ", i)
-		for slot := range slots {
-			exclusion[fmt.Sprint(name, slot)] = &exclusionChecker{tb: t}
-		}
+		exclusion[fmt.Sprint("lock ", i)] = &exclusionChecker{tb: t}
 	}
 	left := make(chan struct{}, grants)
 	for range grants {
@@ -127,12 +101,12 @@ func confuseWatch(t *testing.T, slots int) {
 		workers.Go(func() {
 			for range left {
 				name := fmt.Sprint("lock ", rand.N(names))
-				h, err := a.Lock(testContext(t), name, holdfast.WithSlots(slots))
+				h, err := a.Lock(testContext(t), name)
 				if err != nil {
 					t.Errorf("lock: %v", err)
 					return
 				}
-				exclusion[fmt.Sprint(name, h.Slot())].check(h)
+				exclusion[name].check(h)
 				time.Sleep(rand.N(5 * time.Millisecond))
 				release(t, h)
 			}
@@ -144,7 +118,7 @@ func confuseWatch(t *testing.T, slots int) {
 }
 
 // rewriteFreeRecords rewrites the records of free locks, again and again, without a change that
-// matters. The change stream reports each as a release.
+// matters.
 func rewriteFreeRecords(ctx context.Context, b backend) {
 	unheld := bson.E{Key: "kid", Value: bson.D{{Key: "$exists", Value: false}}}
 	for ctx.Err() == nil {

@@ -67,9 +67,9 @@ import (
 //
 // There is no leader. Every instance reads all 2n records and computes the same plan from them. It
 // reads at the interval of [WithRebalanceEvery], when another instance joins or releases something
-// (if the backend has a Waker), and when another's lease expires. A read is one call for every
-// 1,000 records where the backend has a BatchInspector, else one listing, else 2n calls, a few at a
-// time. While nothing happens these are, with the default settings and besides the renewals:
+// (where the backend's Waker also wakes those without a position in a queue), and when another's lease
+// expires. A read is one call for every 1,000 records where the backend has a BatchInspector, else one
+// listing, else 2n calls, a few at a time. While nothing happens these are, with the default settings and besides the renewals:
 //
 //   - on MongoDB 10 to 15 commands a minute and instance, for up to 500 partitions;
 //   - on Azure Blob Storage about 4 listings a minute and instance, with a request for every 5,000

@@ -37,7 +37,6 @@ const (
 	subjectWrite      = "majority write"
 	subjectIndex      = "TTL index"
 	subjectHints      = "hints"
-	subjectStream     = "change stream"
 	subjectForeign    = "foreign documents"
 
 	subjectFind        = "privilege find"
@@ -45,7 +44,6 @@ const (
 	subjectUpdate      = "privilege update"
 	subjectListIndexes = "privilege listIndexes"
 	subjectCreateIndex = "privilege createIndex"
-	subjectStreaming   = "privilege changeStream"
 	subjectHinting     = "privileges of hints"
 )
 
@@ -66,8 +64,7 @@ type checkup struct {
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	c := &checkup{l: l, Report: report}
 	return driverutil.CheckSteps(ctx, backend, func() bool { return l.closing.Err() != nil },
-		c.server, c.connection, c.access, c.majorityWrite, c.collection, c.index, c.hints, c.changeStream, c.foreign, c.members,
-		c.configuration)
+		c.server, c.connection, c.access, c.majorityWrite, c.collection, c.index, c.hints, c.foreign, c.members, c.configuration)
 }
 
 // RemoveProbe implements [driver.Checker]. The user needs the privilege remove.
@@ -331,32 +328,6 @@ func urlDuration(d time.Duration) string {
 		return strconv.FormatInt(int64(d/time.Hour), 10) + "h"
 	}
 	return driver.FormatDuration(d)
-}
-
-// changeStream opens a stream and closes it.
-func (c *checkup) changeStream(ctx context.Context) bool {
-	if c.standalone {
-		c.Report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
-			Detail: "a standalone server has no change streams: callers that watch a lock without waiting for it poll",
-			Remedy: "Make it a replica set; see the finding about the server."})
-		return true
-	}
-	err := c.run(ctx, func(ctx context.Context) error {
-		stream, err := streamSource(c.l.majority).open(ctx)
-		if err != nil {
-			return err
-		}
-		return stream.Close(ctx)
-	})
-	if err != nil {
-		c.Report(driver.Finding{Subject: subjectStream, Level: driver.LevelDoubtful,
-			Detail: plain(err),
-			Remedy: "Grant the privilege changeStream, which the role readWrite has; without it, callers that watch a lock without waiting for it " +
-				"poll."})
-		return true
-	}
-	c.OK(subjectStream, "available to callers that watch a lock without waiting for it")
-	return true
 }
 
 // foreign looks for documents that are no lock's. The types of _id are ordered, with texts neither

@@ -68,7 +68,6 @@ func (c *checkup) privileges(status bson.Raw) {
 		{subjectUpdate, locks, []string{"update"}, driver.LevelWrong, "no lock can be acquired or renewed"},
 		{subjectListIndexes, locks, []string{"listIndexes"}, driver.LevelDoubtful, "the TTL index is not checked"},
 		{subjectCreateIndex, locks, []string{"createIndex"}, driver.LevelDoubtful, retention},
-		{subjectStreaming, locks, []string{"changeStream"}, driver.LevelDoubtful, "callers that watch a lock without waiting for it poll"},
 		{subjectHinting, locks + hintsSuffix + "0", []string{"createCollection", "find", "insert"}, driver.LevelDoubtful,
 			"a release wakes no waiter of another process; waiters poll"},
 	} {

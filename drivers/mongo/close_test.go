@@ -19,18 +19,14 @@ import (
 )
 
 // A frozen server does not delay Close or a Client's Shutdown beyond their context, with and
-// without a change stream. All limits of the Lockers themselves are so long that only the context can end them.
+// without a cursor on the hints. All limits of the Lockers themselves are so long that only the context can end them.
 func TestCloseOnAFrozenServer(t *testing.T) {
 	serverprocess.Long(t, "waits for elections and frozen members")
 	t.Parallel()
 	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1})
 	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
 	unlimited := func(l *Locker) *Locker {
-		for _, w := range []*watcher{l.queue, l.watcher} {
-			if w != nil {
-				w.timeout = time.Hour
-			}
-		}
+		l.queue.timeout = time.Hour
 		return l
 	}
 	open := func() *Locker {
@@ -47,13 +43,8 @@ func TestCloseOnAFrozenServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range []*Locker{watching, own} {
-		inEffect := make(chan struct{}, 100)
-		defer l.Capabilities().Waker.Wake("n", "", func(driver.Wakeup) { inEffect <- struct{}{} })()
-		select {
-		case <-inEffect:
-		case <-bounded(t).Done():
-			t.Fatal("the stream is not in effect")
-		}
+		defer l.Wake("n", me, func(driver.Wakeup) {})()
+		eventually(t, "an open cursor", l.queue.isOpen)
 	}
 	for _, l := range []driver.Locker{late, ended, client.Locker()} { // creates sessions to end
 		if _, err := l.Inspect(bounded(t), "n"); err != nil {
@@ -74,7 +65,7 @@ func TestCloseOnAFrozenServer(t *testing.T) {
 	}
 	results := make(chan closing, 5)
 	for what, end := range map[string]func(context.Context) error{
-		"with a stream": watching.Close, "without a stream": late.Close, "of New": own.Close, "Shutdown": client.Shutdown,
+		"with a cursor": watching.Close, "without one": late.Close, "of New": own.Close, "Shutdown": client.Shutdown,
 	} {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Second)

@@ -169,8 +169,8 @@ func closeIdle(client *options.ClientOptions) {
 	}
 }
 
-// waitingConnections is how many cursors a Locker waits on: on hints, and on a change stream.
-const waitingConnections = 2
+// waitingConnections is how many cursors a Locker waits on: one, on its hints.
+const waitingConnections = 1
 
 // defaultPoolSize is that of the Go driver.
 const defaultPoolSize = 100

@@ -20,7 +20,6 @@
 //   - createIndex and listIndexes for the TTL index
 //   - createCollection, and find and insert on the collection of the hints, so that a release wakes
 //     waiters; without them they poll
-//   - changeStream, for callers that watch a lock without a position in its queue
 //   - collMod, only with [WithIndexUpdate]
 //   - remove, only for the probe of a check ([Locker.RemoveProbe])
 //

@@ -36,8 +36,6 @@ const (
 	codeNotWritablePrimary        = 10107
 	codeInterruptedAtShutdown     = 11600
 	codeInterruptedByStateChange  = 11602
-	codeUnrecognizedStage         = 40324
-	codeOnlyOnReplicaSets         = 40573 // $changeStream
 )
 
 // addCause adds the cause of a context's end to an error. The context may belong to another

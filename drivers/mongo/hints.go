@@ -44,8 +44,8 @@ const (
 
 // hints are small documents in capped collections beside the locks, by which a process that
 // releases a lock wakes the first waiters of its queue. Each process with waiters follows one
-// collection with one tailable cursor, and the server filters out the hints for others. Unlike a
-// change stream, such a cursor does not read the oplog, and it works on a standalone server.
+// collection with one tailable cursor, and the server filters out the hints for others. Such a cursor
+// does not read the oplog, and it works on a standalone server.
 //
 // A hint promises nothing. It can be lost, doubled, late, or come before a majority has the
 // release: then the waiter's own request, which a majority acknowledges, is later in the oplog
@@ -92,7 +92,6 @@ func hintsNumber(id string) int64 {
 
 func (h *hints) source() source {
 	return source{
-		what:  "hints",
 		await: h.await,
 		open:  h.open,
 		read: func(hint bson.Raw) (key waitqueue.Key, after time.Duration, ok bool) {
@@ -236,7 +235,7 @@ func (h *hints) openIn(ctx context.Context) (*mongo.Cursor, error) {
 		case cursor.ID() != 0:
 			return cursor, nil
 		default:
-			err = errStreamEnded
+			err = errCursorEnded
 		}
 		if err := h.create(ctx); err != nil {
 			return nil, err

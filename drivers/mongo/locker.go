@@ -52,7 +52,6 @@ type Locker struct {
 	leave        func()       // ends the use of connections
 	hints        *hints
 	queue        *watcher    // of the hints; nil if this Locker does not follow them
-	watcher      *watcher    // of a change stream; nil if the server has none, or queue is nil
 	hintless     atomic.Bool // it may not leave hints, and has logged that
 	seen         projections
 	disconnect   func(context.Context) error // nil if the client belongs to the program
@@ -140,8 +139,8 @@ type Wake string
 const (
 	// WakeHints orders the waiters of all processes in queues, and wakes the first by a small
 	// document in a capped collection beside the locks. It is the default. A process that cannot
-	// make or read that collection polls. Callers that watch a lock without a position in its queue
-	// are woken by a change stream.
+	// make or read that collection polls. Callers that watch a lock without a position in its queue,
+	// as those for slots do, poll as well.
 	WakeHints Wake = "hints"
 	// WakePoll wakes nobody. Waiters poll.
 	WakePoll Wake = "poll"
@@ -240,10 +239,6 @@ func (l *Locker) begin(ctx context.Context) error {
 	}
 	l.queue = newWatcher(l.hints.source(), l.majority.Database().Name()+"."+l.hints.coll.Name(), l.config.logger)
 	l.queue.connections = l.connections
-	if !l.standalone {
-		l.watcher = newWatcher(streamSource(l.majority), l.namespace(), l.config.logger)
-		l.watcher.connections = l.connections
-	}
 	return nil
 }
 
@@ -286,16 +281,15 @@ func (l *Locker) Info() driver.Info {
 	info := driver.Info{Backend: backend, Limits: limits, Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer,
 		Failover: driver.GrantsSurvive,
 		Free:     driver.FreeRecord{Token: true, Data: true, History: true, RemovedAfter: l.config.retention},
-		History:  l.config.history, Turn: driver.TurnLength}
+		History:  l.config.history, Turn: driver.TurnLength, WakesOnlyQueue: true}
 	if l.standalone {
 		info.Failover = driver.GrantsMayBeForgotten
 	}
-	info.WakesOnlyQueue = l.queue != nil && l.watcher == nil
 	return info
 }
 
 // Capabilities implements [driver.Locker]. The driver has every capability, except Queue and
-// Waker as [WithWake] says. On a standalone server, which has no change streams, it wakes only waiters in a queue.
+// Waker as [WithWake] says. It wakes only waiters in a queue.
 func (l *Locker) Capabilities() driver.Capabilities {
 	a := driver.Capabilities{BatchRenewer: l, BatchReleaser: l, BatchInspector: l, Lister: l, Breaker: l, DataStore: l,
 		Checker: l}
@@ -331,9 +325,6 @@ func (l *Locker) close(ctx context.Context) error {
 	defer l.leave()
 	if l.queue != nil {
 		l.queue.close(ctx)
-	}
-	if l.watcher != nil {
-		l.watcher.close(ctx)
 	}
 	if l.disconnect == nil {
 		return nil

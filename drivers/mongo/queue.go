@@ -27,14 +27,11 @@ const (
 
 // Wake implements [driver.Waker]. It returns at once.
 func (l *Locker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	switch {
-	case l.queue != nil && waiter != "":
-		return l.queue.Wake(name, waiter, wake)
-	case l.watcher != nil:
-		return l.watcher.Wake(name, "", wake)
+	if l.queue == nil || waiter == "" {
+		wake(driver.Wakeup{Kind: driver.WakingEnded})
+		return func() {}
 	}
-	wake(driver.Wakeup{Kind: driver.WakingEnded})
-	return func() {}
+	return l.queue.Wake(name, waiter, wake)
 }
 
 // Leave implements [driver.Queue] with one command for one name, or two if it finds no position, and two for each [batchChunkSize] of more.

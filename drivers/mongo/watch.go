@@ -13,28 +13,26 @@ import (
 )
 
 const (
-	// streamTimeout limits each request of the stream, so that a frozen server cannot block
-	// it.
-	streamTimeout = 10 * time.Second
+	// cursorTimeout limits each request for hints, so that a frozen server cannot block it.
+	cursorTimeout = 10 * time.Second
 	// retryPermanent is the backoff after a failure that a person must resolve, by granting a
-	// privilege, making a standalone server a replica set, or changing a setting or a name.
+	// privilege, or changing a setting or a name.
 	retryPermanent = 10 * time.Minute
 )
 
-// source is where a watcher learns which locks may be free.
+// source is where a watcher reads hints.
 type source struct {
-	what  string        // for the log
-	await time.Duration // how long the server holds a request for events
+	await time.Duration // how long the server holds a request for hints
 	open  func(ctx context.Context) (eventCursor, error)
-	// read returns whom an event wakes, and how long its waiter must let others go first (after). ok is
-	// false for an event that is of no lock.
-	read func(event bson.Raw) (key waitqueue.Key, after time.Duration, ok bool)
+	// read returns whom a hint wakes, and how long that waiter must let others go first (after). ok is
+	// false for a document that is no hint for this Locker.
+	read func(hint bson.Raw) (key waitqueue.Key, after time.Duration, ok bool)
 }
 
-// eventCursor is a cursor whose requests wait on the server for events.
+// eventCursor is a cursor whose requests wait on the server for hints.
 type eventCursor interface {
 	ID() int64
-	// TryNext returns false if no event has come while the server held the request, or after an
+	// TryNext returns false if no hint has come while the server held the request, or after an
 	// error.
 	TryNext(ctx context.Context) bool
 	Err() error
@@ -42,8 +40,7 @@ type eventCursor interface {
 	event() bson.Raw
 }
 
-// watcher wakes the waiters of a Locker: it reads one cursor for all watched names, open
-// while there are watches.
+// watcher wakes the waiters of a Locker: it reads one cursor for all of them, open while there are some.
 type watcher struct {
 	*waitqueue.Follower
 	source      source
@@ -54,7 +51,7 @@ type watcher struct {
 	cancelClose context.CancelFunc
 	wg          sync.WaitGroup // waits for the Follower's goroutine
 	warned      bool           // whether the present failure was logged; used by that goroutine only
-	timeout     time.Duration  // streamTimeout, shorter in tests
+	timeout     time.Duration  // cursorTimeout, other in tests
 	usable      func() bool    // whether the cursor is open, or has not failed to be opened
 }
 
@@ -63,7 +60,7 @@ func newWatcher(from source, namespace string, logger *slog.Logger) *watcher {
 }
 
 func newWatcherWith(from source, namespace string, logger *slog.Logger, settings waitqueue.Settings) *watcher {
-	w := &watcher{source: from, namespace: namespace, logger: logger, timeout: streamTimeout}
+	w := &watcher{source: from, namespace: namespace, logger: logger, timeout: cursorTimeout}
 	w.closeCtx, w.cancelClose = context.WithCancel(context.Background())
 	w.Follower = waitqueue.NewFollower(context.Background(), waitqueue.Source{
 		Open: func(ctx context.Context) (waitqueue.Events, error) {
@@ -71,7 +68,7 @@ func newWatcherWith(from source, namespace string, logger *slog.Logger, settings
 			if err != nil {
 				return nil, err
 			}
-			return &cursorEvents{cursor, w, cursor.ID()}, nil
+			return cursorEvents{cursor, w}, nil
 		},
 		Opened:  w.report,
 		Backoff: leastBackoff,
@@ -93,8 +90,8 @@ func (w *watcher) close(ctx context.Context) {
 	w.wg.Wait()
 }
 
-// errStreamEnded: the server ended the stream because the collection was dropped or renamed.
-var errStreamEnded = errors.New("the server ended the cursor")
+// errCursorEnded: the server ended the cursor because the collection was dropped or renamed.
+var errCursorEnded = errors.New("the server ended the cursor")
 
 // open opens the cursor, unless it would occupy the last connection.
 func (w *watcher) open(ctx context.Context) (eventCursor, error) {
@@ -107,12 +104,12 @@ func (w *watcher) open(ctx context.Context) (eventCursor, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := w.source.open(ctx)
+	cursor, err := w.source.open(ctx)
 	if err != nil {
 		free()
 		return nil, err
 	}
-	return reservedCursor{stream, free}, nil
+	return reservedCursor{cursor, free}, nil
 }
 
 // reservedCursor frees its connection when it is closed.
@@ -126,23 +123,18 @@ func (c reservedCursor) Close(ctx context.Context) error {
 	return c.eventCursor.Close(ctx)
 }
 
-// cursorEvents are the events of an open cursor.
+// cursorEvents are the hints of an open cursor.
 type cursorEvents struct {
 	eventCursor
 	watcher *watcher
-	id      int64
 }
 
 // Next implements [waitqueue.Events].
-func (c *cursorEvents) Next(ctx context.Context) error {
+func (c cursorEvents) Next(ctx context.Context) error {
 	w := c.watcher
 	ctx, cancel := context.WithTimeout(ctx, w.source.await+w.timeout)
 	defer cancel()
 	got := c.TryNext(ctx)
-	if id := c.ID(); id != c.id {
-		c.id = id
-		w.Gap() // the Go driver resumed a stream on another cursor
-	}
 	switch err := c.Err(); {
 	case got:
 		if key, after, ok := w.source.read(c.event()); ok {
@@ -151,26 +143,26 @@ func (c *cursorEvents) Next(ctx context.Context) error {
 		return nil
 	case err != nil:
 		return err
-	case c.id == 0:
-		return errStreamEnded
+	case c.ID() == 0:
+		return errCursorEnded
 	}
 	return nil
 }
 
 // Close implements [waitqueue.Events]. It has a time limit of its own, since the context of the
 // events may have ended.
-func (c *cursorEvents) Close() {
+func (c cursorEvents) Close() {
 	ctx, cancel := context.WithTimeout(c.watcher.closeCtx, time.Second)
 	defer cancel()
 	_ = c.eventCursor.Close(ctx) // a cursor that cannot be closed now times out on the server
 }
 
-// report logs once that the stream cannot be opened, and once that it is open again. A stream
+// report logs once that the cursor cannot be opened, and once that it is open again. A cursor
 // that fails is usually open again at once.
 func (w *watcher) report(err error) {
 	if err == nil {
 		if w.warned {
-			w.logger.Info("holdfast: "+w.source.what+" can be read again", "namespace", w.namespace)
+			w.logger.Info("holdfast: hints can be read again", "namespace", w.namespace)
 		}
 		w.warned = false
 		return
@@ -180,8 +172,8 @@ func (w *watcher) report(err error) {
 		level = slog.LevelWarn
 	}
 	w.warned = true
-	w.logger.Log(context.Background(), level, "holdfast: no "+w.source.what+", waiters poll for released locks",
-		"namespace", w.namespace, "error", sayOnce(err))
+	w.logger.Log(context.Background(), level, "holdfast: no hints, waiters poll for released locks", "namespace", w.namespace,
+		"error", sayOnce(err))
 }
 
 // leastBackoff returns how long to wait at least after a failure.
@@ -198,5 +190,5 @@ func leastBackoff(err error) time.Duration {
 // isPermanent reports whether a retry is unlikely to help.
 func isPermanent(err error) bool {
 	return !requiresLogin(err) && hasCode(err, codeUnauthorized, codeCommandNotFound, codeInvalidNamespace, codeCommandNotSupported,
-		codeNoQueryPlan, codeAPIStrict, codeUnrecognizedStage, codeOnlyOnReplicaSets)
+		codeNoQueryPlan, codeAPIStrict)
 }

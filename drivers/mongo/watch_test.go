@@ -4,304 +4,215 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
-	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
-func TestWatchWakesWhenALockMayBeFree(t *testing.T) {
-	t.Parallel()
-	coll, seen := monitoredCollection(t)
-	w := testWatcher(t, coll)
-	for _, name := range []string{"a", "b"} {
-		upsert(t, coll, name, writeHeld)
-	}
-	a, stop := watchName(w, "a")
-	defer stop()
-	awaitWake(t, a, "stream opened")
-	b, stop := watchName(w, "b")
-	defer stop()
-	awaitWake(t, b, "stream was open already")
-	base := seen.events()
-
-	// An event of these writes would come before the one that follows.
-	for range 5 {
-		upsert(t, coll, "a", writeRenewed)
-	}
-	upsert(t, coll, "a", bson.D{{Key: "$set", Value: bson.D{{Key: "data", Value: strings.Repeat("x", 100)}}}})
-	if _, err := coll.ReplaceOne(t.Context(), bson.D{{Key: "_id", Value: "a"}}, bson.D{{Key: "kid", Value: "k2"}}); err != nil {
-		t.Fatal(err)
-	}
-	expect := func(what string) {
-		t.Helper()
-		awaitWake(t, b, what)
-		if base++; seen.events() != base {
-			t.Errorf("%s: %d events came to the client, want 1", what, seen.events()-base+1)
-		}
-	}
-	upsert(t, coll, "b", writeReleased)
-	expect("release")
-	upsert(t, coll, "b", writeHeld)
-	upsert(t, coll, "b", bson.D{{Key: "$set", Value: bson.D{{Key: "broken", Value: true}}}})
-	expect("break")
-	if _, err := coll.ReplaceOne(t.Context(), bson.D{{Key: "_id", Value: "b"}}, bson.D{{Key: "token", Value: 2}}); err != nil {
-		t.Fatal(err)
-	}
-	expect("release that shows as a replacement")
-	if _, err := coll.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: "b"}}); err != nil {
-		t.Fatal(err)
-	}
-	expect("removal")
-	if wasWoken(a) {
-		t.Error("the waiter for a was woken by renewals, or by what happened to b")
-	}
-	for _, doc := range seen.documents() {
-		if _, err := doc.LookupErr("fullDocument"); err == nil || len(doc) > 300 {
-			t.Errorf("more than the name travelled: %v", doc)
-		}
-	}
-	if err := coll.Drop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	awaitWake(t, a, "collection dropped")
-	awaitWake(t, b, "collection dropped")
-	awaitRelease(t, coll, a, "a") // the stream is open again
+// scriptedSource opens cursors as a test says. open returns how long a cursor lasts, or an error. A cursor
+// that lasts for a negative time is never answered.
+type scriptedSource struct {
+	mu     sync.Mutex
+	opened []time.Time
+	open   func(n int) (lasts time.Duration, err error)
 }
 
-// Of a Locker's own writes only those that free or break a lock are events.
-func TestWatchEventsOfALocker(t *testing.T) {
-	t.Parallel()
-	coll, seen := monitoredCollection(t)
-	l := newTestLocker(t, coll)
-	ctx := bounded(t)
-	wake, stop := watchName(l.Capabilities().Waker, "a")
-	defer stop()
-	awaitWake(t, wake, "stream opened")
-	lease := acquire(t, l, request("a", "id 1"))
-	for what, do := range map[string]func() error{
-		"renewal": func() error { return errOf(l.Renew(ctx, lease)) },
-		"batch":   func() error { return errors.Join(errOf(l.RenewBatch(ctx, []driver.Lease{lease}))...) },
-		"repeat":  func() error { _, err := l.TryAcquire(ctx, request("a", "id 1")); return err },
-		"data":    func() error { return l.WriteData(ctx, lease, []byte("text"), grantRevision(lease)) },
-	} {
-		if err := do(); err != nil {
-			t.Errorf("%s: %v", what, err)
+func (s *scriptedSource) source(await time.Duration) source {
+	return source{await: await, open: func(context.Context) (eventCursor, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.opened = append(s.opened, time.Now())
+		lasts, err := s.open(len(s.opened))
+		if err != nil {
+			return nil, err
 		}
-	}
-	for i, step := range []struct {
-		what string
-		do   func() error
-	}{
-		{"release", func() error { return l.Release(ctx, lease) }},
-		{"break of the next holder", func() error {
-			lease = acquire(t, l, request("a", "id 2"))
-			return l.Break(ctx, "a", driver.BreakAnybody())
-		}},
-		{"release of the broken lock", func() error { return l.Release(ctx, lease) }},
-		{"break, now, of the next holder", func() error {
-			acquire(t, l, request("a", "id 3"))
-			return l.BreakNow(ctx, "a", driver.BreakAnybody())
-		}},
-	} {
-		if err := step.do(); err != nil {
-			t.Errorf("%s: %v", step.what, err)
-		}
-		awaitWake(t, wake, step.what)
-		if n := seen.events(); n != i+1 {
-			t.Errorf("after the %s, %d events came to the client, want %d", step.what, n, i+1)
-		}
-	}
+		return &scriptedCursor{lasts: lasts}, nil
+	}}
 }
 
-func TestWatchSharesOneStream(t *testing.T) {
-	t.Parallel()
-	coll, seen := monitoredCollection(t)
-	w := testWatcher(t, coll, time.Nanosecond)
-	const watches = 1000
-	var stops []func()
-	var wakes []<-chan struct{}
-	for i := range watches {
-		wake, stop := watchName(w, fmt.Sprint("name", i%500))
-		wakes, stops = append(wakes, wake), append(stops, stop)
+// gaps returns the times between the openings.
+func (s *scriptedSource) gaps() (gaps []time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.opened[1:] {
+		gaps = append(gaps, s.opened[i+1].Sub(s.opened[i]))
 	}
-	for _, wake := range wakes {
-		awaitWake(t, wake, "stream opened")
-	}
-	// A watch that came while the stream was opened may be woken twice. When the stream has asked for
-	// events, all have been woken.
-	eventually(t, "a request for events", func() bool { return seen.count("getMore") > 0 })
-	for _, wake := range wakes {
-		wasWoken(wake)
-	}
-	upsert(t, coll, "name7", writeHeld)
-	upsert(t, coll, "name7", writeReleased)
-	awaitWake(t, wakes[7], "release")
-	awaitWake(t, wakes[507], "release")
-	if slices.ContainsFunc(wakes, wasWoken) {
-		t.Error("a release woke the waiter of another name")
-	}
-	if n := seen.count("aggregate"); n != 1 {
-		t.Errorf("%d watches opened %d streams", watches, n)
-	}
-	if n := seen.maxAtOnce("getMore"); n != 1 {
-		t.Errorf("%d getMore commands at once, want 1", n)
-	}
-	for _, stop := range stops {
-		stop()
-		stop()
-	}
-	eventually(t, "stream closed after the last watch", func() bool { return seen.count("killCursors") == 1 })
-	wake, stop := watchName(w, "again")
-	defer stop()
-	awaitWake(t, wake, "stream opened again")
-	if n := seen.count("aggregate"); n != 2 {
-		t.Errorf("%d streams opened, want 2", n)
-	}
+	return gaps
 }
 
-func TestWatchLingersForTheNextWaiter(t *testing.T) {
-	t.Parallel()
-	coll, seen := monitoredCollection(t)
-	w := testWatcher(t, coll)
-	for range 2 {
-		wake, stop := watchName(w, "a")
-		awaitWake(t, wake, "watch in effect")
-		stop()
-		asked := seen.count("getMore")
-		eventually(t, "another request for events", func() bool { return seen.count("getMore") > asked })
-	}
-	if n := seen.count("aggregate"); n != 1 {
-		t.Errorf("%d streams for two waiters one after the other, want 1", n)
-	}
+type scriptedCursor struct {
+	lasts time.Duration
+	err   error
 }
 
-// A fail point makes the server answer as in the real situation; a real loss of its history
-// takes gigabytes. A server has only one fail point, so this test does not run in parallel
-// with others.
-func TestWatchWakesAfterAGap(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		failure bson.E
-	}{
-		{"history lost", bson.E{Key: "errorCode", Value: 286}},
-		{"resumed by the driver", bson.E{Key: "closeConnection", Value: true}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			coll, seen := monitoredCollection(t, options.Client().SetAppName(test.name))
-			w := testWatcher(t, coll)
-			wake, stop := watchName(w, "a")
-			defer stop()
-			awaitWake(t, wake, "stream opened")
-			setFailPoint(t, coll.Database().Client(), docOf("times", 1),
-				field("failCommands", list{"getMore"}), field("appName", test.name), test.failure)
-			awaitWake(t, wake, "stream opened after the gap")
-			if n := seen.count("aggregate"); n != 2 {
-				t.Errorf("%d streams opened, want 2", n)
+func (*scriptedCursor) ID() int64                   { return 1 }
+func (c *scriptedCursor) Err() error                { return c.err }
+func (*scriptedCursor) Close(context.Context) error { return nil }
+func (*scriptedCursor) event() bson.Raw             { return nil }
+
+func (c *scriptedCursor) TryNext(ctx context.Context) bool {
+	if c.lasts < 0 {
+		<-ctx.Done()
+		c.err = ctx.Err()
+		return false
+	}
+	time.Sleep(c.lasts)
+	c.err = errors.New("the cursor was lost")
+	return false
+}
+
+// A server that does not answer, as one that is frozen, is given up soon after the time for which it may
+// hold a request.
+func TestRequestForHintsHasALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const await = 30 * time.Second
+		s := &scriptedSource{open: func(int) (time.Duration, error) { return -1, nil }}
+		w := newWatcher(s.source(await), "test.hints", discard)
+		defer w.close(t.Context())
+		defer w.Wake("job", me, func(driver.Wakeup) {})()
+		time.Sleep(2 * (await + cursorTimeout))
+		if gaps := s.gaps(); len(gaps) == 0 || gaps[0] < await || gaps[0] > await+cursorTimeout+waitqueue.FirstRetry {
+			t.Errorf("another cursor was opened after %v, want %v to %v", gaps, await, await+cursorTimeout)
+		}
+	})
+}
+
+// The backoff grows with each failure, and begins again after a cursor that was open for long.
+func TestBackoffBeginsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const failures = 6
+		s := &scriptedSource{open: func(n int) (time.Duration, error) {
+			if n%failures == 0 {
+				return waitqueue.Stable, nil
 			}
-			awaitRelease(t, coll, wake, "a")
-		})
-	}
+			return 0, errors.New("no primary")
+		}}
+		w := newWatcher(s.source(time.Minute), "test.hints", discard)
+		defer w.close(t.Context())
+		defer w.Wake("job", me, func(driver.Wakeup) {})()
+		time.Sleep(2 * time.Minute)
+		gaps := s.gaps()
+		if len(gaps) < 3*failures {
+			t.Fatalf("%d cursors were opened", len(gaps)+1)
+		}
+		for i, gap := range gaps[:3*failures] {
+			failed := i % failures // since the cursor that was open for long, whose end is the first failure
+			switch {
+			case failed == failures-1: // that cursor
+				failed, gap = 0, gap-waitqueue.Stable
+			case i >= failures:
+				failed++
+			}
+			least := waitqueue.FirstRetry << failed / 2
+			if gap < least || gap > 2*least {
+				t.Errorf("after opening %d the backoff was %v, want %v to %v", i+1, gap, least, 2*least)
+			}
+		}
+	})
 }
 
-func TestWatchOnAStandaloneStopsAsking(t *testing.T) {
-	t.Parallel()
-	seen := newCommandCounter()
-	coll := mongotest.CollectionOf(t, mongotest.Connect(t, mongotest.Standalone(t), options.Client().SetMonitor(seen.monitor())))
-	logger, log := locktest.NewLog()
-	w := newStreamWatcher(coll, logger)
-	defer w.close(t.Context())
-	wake, stop := watchName(w, "a")
-	eventually(t, "warning", func() bool { return strings.Count(log.String(), "level=WARN") == 1 })
-	stop()
-	for range 10 {
-		_, stop := watchName(w, "a")
-		stop()
-	}
-	if n := seen.count("aggregate"); n != 1 {
-		t.Errorf("tried to open a stream %d times, want once", n)
-	}
-	if wasWoken(wake) {
-		t.Error("woken although watching is impossible")
-	}
-	w.close(t.Context())
-	if n := strings.Count(log.String(), "\n"); n != 1 {
-		t.Errorf("want one line of log, got:\n%s", log.String())
-	}
+// A waiter is notified that waking has ended, and that it has begun again.
+func TestWaitersLearnThatWakingHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scriptedSource{open: func(n int) (time.Duration, error) {
+			if n == 2 {
+				return 0, errors.New("no primary")
+			}
+			return waitqueue.Stable, nil
+		}}
+		w := newWatcher(s.source(time.Minute), "test.hints", discard)
+		defer w.close(t.Context())
+		var mu sync.Mutex
+		var kinds []driver.WakeupKind
+		defer w.Wake("job", me, func(up driver.Wakeup) {
+			mu.Lock()
+			defer mu.Unlock()
+			kinds = append(kinds, up.Kind)
+		})()
+		time.Sleep(waitqueue.Stable + time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []driver.WakeupKind{driver.WakingBegan, driver.WakingEnded, driver.WakingBegan}; !slices.Equal(kinds, want) {
+			t.Errorf("%v, want %v", kinds, want)
+		}
+	})
+}
+
+// A cursor that opens and soon dies, again and again, wakes nobody during the longer and longer backoff. The
+// waiters are notified of that, and a request does not count on hints then.
+func TestWaitersLearnThatCursorsDieAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scriptedSource{open: func(int) (time.Duration, error) { return time.Millisecond, nil }}
+		w := newWatcher(s.source(time.Minute), "test.hints", discard)
+		defer w.close(t.Context())
+		var mu sync.Mutex
+		var last driver.WakeupKind
+		defer w.Wake("job", me, func(up driver.Wakeup) {
+			mu.Lock()
+			defer mu.Unlock()
+			last = up.Kind
+		})()
+		ended := 0
+		for range 1000 {
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			if last == driver.WakingEnded {
+				ended++
+			}
+			if w.usable() != (last != driver.WakingEnded) {
+				t.Errorf("the watcher is usable: %v, but its last call was %v", w.usable(), last)
+			}
+			mu.Unlock()
+		}
+		if ended < 900 { // the first backoffs are short
+			t.Errorf("waiters knew that nothing wakes them for %d %% of the time", ended/10)
+		}
+	})
+}
+
+// A cursor that has ended, or could not be opened, occupies no connection.
+func TestEndedCursorFreesItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scriptedSource{open: func(n int) (time.Duration, error) {
+			if n%2 == 0 {
+				return 0, errors.New("no primary")
+			}
+			return waitqueue.Stable, nil
+		}}
+		w := newWatcher(s.source(time.Minute), "test.hints", discard)
+		w.connections = &connections{shown: 2}
+		defer w.close(t.Context())
+		defer w.Wake("job", me, func(driver.Wakeup) {})()
+		time.Sleep(time.Minute)
+		if n := len(s.gaps()); n < 6 {
+			t.Errorf("%d cursors were opened after the first", n)
+		}
+	})
 }
 
 // A refusal that only a person can mend is not asked again soon, and neither is a cursor without a connection.
-func TestWatchRetryBackoff(t *testing.T) {
+func TestRetryBackoff(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		err  error
 		want time.Duration
 	}{
 		{errors.New("connection reset"), 0},
-		{fmt.Errorf("watch: %w", mongo.CommandError{Code: 40573}), retryPermanent},
-		{fmt.Errorf("watch: %w", errFewConnections), waitqueue.LongestRetry},
+		{fmt.Errorf("follow: %w", mongo.CommandError{Code: codeAPIStrict}), retryPermanent},
+		{fmt.Errorf("follow: %w", errFewConnections), waitqueue.LongestRetry},
 	} {
 		if got := leastBackoff(test.err); got != test.want {
 			t.Errorf("%v: at least %v, want %v", test.err, got, test.want)
 		}
-	}
-}
-
-func TestWatchCloses(t *testing.T) {
-	t.Parallel()
-	coll := mongotest.Collection(t)
-	for i := range 20 { // every second time before the stream is open
-		w := newStreamWatcher(coll, discard)
-		var watching sync.WaitGroup
-		for i := range 8 {
-			watching.Go(func() {
-				for range 20 {
-					_, stop := watchName(w, fmt.Sprint(i))
-					stop()
-				}
-				_, _ = watchName(w, "never stopped")
-			})
-		}
-		if wake, _ := watchName(w, "b"); i%2 == 0 {
-			awaitWake(t, wake, "stream opened")
-		}
-		w.close(t.Context())
-		if w.Running() {
-			t.Error("the stream is still there after close")
-		}
-		watching.Wait()
-		w.close(t.Context())
-		wake, stop := watchName(w, "a")
-		stop()
-		if wasWoken(wake) {
-			t.Error("woken after close")
-		}
-	}
-}
-
-// Each release wakes by itself: no later event is needed to bring it.
-func TestEachReleaseWakes(t *testing.T) {
-	t.Parallel()
-	coll, _ := monitoredCollection(t)
-	w := testWatcher(t, coll)
-	wake, stop := watchName(w, "a")
-	defer stop()
-	awaitWake(t, wake, "stream opened")
-	for range 20 {
-		upsert(t, coll, "a", writeHeld)
-		upsert(t, coll, "a", writeReleased)
-		awaitWake(t, wake, "release")
 	}
 }
 
@@ -315,15 +226,54 @@ func TestUsableAgainAfterAFailure(t *testing.T) {
 		}
 		return -1, nil
 	}}
-	w := newWatcherWith(s.source(time.Minute), "test.hints", slog.New(slog.DiscardHandler), waitqueue.Settings{Linger: time.Millisecond})
+	w := newWatcherWith(s.source(time.Minute), "test.hints", discard, waitqueue.Settings{Linger: time.Millisecond})
 	t.Cleanup(func() { w.close(context.WithoutCancel(t.Context())) })
-	_, stop := watchName(w, "job")
+	stop := w.Wake("job", me, func(driver.Wakeup) {})
 	eventually(t, "the cursor cannot be opened", func() bool { return !w.usable() })
 	stop()
 	eventually(t, "nobody drives it", func() bool { return !w.Running() })
 	if w.usable() {
 		t.Error("a request would count as one that is woken")
 	}
-	watchName(w, "job")
+	w.Wake("job", me, func(driver.Wakeup) {})
 	eventually(t, "the next watch opens it", w.usable)
+}
+
+// Watches that begin and end while the cursor is closed leave nothing behind, and wake nobody.
+func TestWatchCloses(t *testing.T) {
+	t.Parallel()
+	hints := newHints(mongotest.Collection(t).Clone(majorityOptions()), newLockerID())
+	for i := range 20 { // every second time before the cursor is open
+		w := newWatcher(hints.source(), "test.hints", discard)
+		var watching sync.WaitGroup
+		for i := range 8 {
+			watching.Go(func() {
+				for range 20 {
+					w.Wake(fmt.Sprint(i), me, func(driver.Wakeup) {})()
+				}
+				w.Wake("never stopped", me, func(driver.Wakeup) {})
+			})
+		}
+		if i%2 == 0 {
+			eventually(t, "an open cursor", w.isOpen)
+		}
+		w.close(t.Context())
+		if w.Running() {
+			t.Error("the cursor is still there after close")
+		}
+		watching.Wait()
+		w.close(t.Context())
+		w.Wake("a", me, func(driver.Wakeup) { t.Error("woken after close") })()
+	}
+}
+
+// Who has no position is not woken, and polls.
+func TestOnlyWaitersInAQueueAreWoken(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, mongotest.Collection(t))
+	var got []driver.Wakeup
+	defer l.Wake("job", "", func(up driver.Wakeup) { got = append(got, up) })()
+	if want := []driver.Wakeup{{Kind: driver.WakingEnded}}; !slices.Equal(got, want) || !l.Info().WakesOnlyQueue || l.queue.Running() {
+		t.Errorf("%v, want %v; the declaration: %v; a cursor: %v", got, want, l.Info().WakesOnlyQueue, l.queue.Running())
+	}
 }

@@ -42,12 +42,12 @@ func TestMongoDB(t *testing.T) {
 	})
 	for i, c := range []struct{ action, subject string }{
 		{"find", "privilege find"}, {"insert", "privilege insert"}, {"update", "privilege update"},
-		{"listIndexes", "privilege listIndexes"}, {"createIndex", "privilege createIndex"}, {"changeStream", "privilege changeStream"},
+		{"listIndexes", "privilege listIndexes"}, {"createIndex", "privilege createIndex"},
 		{"createCollection", "privileges of hints"},
 	} {
 		t.Run("without "+c.action, func(t *testing.T) {
 			actions := bson.A{"collStats"}
-			for _, a := range []string{"find", "insert", "update", "remove", "listIndexes", "createIndex", "createCollection", "changeStream"} {
+			for _, a := range []string{"find", "insert", "update", "remove", "listIndexes", "createIndex", "createCollection"} {
 				if a != c.action {
 					actions = append(actions, a)
 				}
@@ -285,7 +285,6 @@ func TestMongoDBStandalone(t *testing.T) {
 	r := examine(t, url)
 	f := wantFound(t, r, "server", driver.LevelDoubtful, "--replSet rs0")
 	wantFound(t, r, "fail-over", driver.LevelDoubtful, "")
-	wantFound(t, r, "change stream", driver.LevelDoubtful, "replica set")
 	wantFound(t, r, "access control", driver.LevelDoubtful, "security.authorization")
 	wantFound(t, r, "removal of the probe", driver.LevelOK, "")
 
@@ -305,7 +304,6 @@ func TestMongoDBStandalone(t *testing.T) {
 	r = examine(t, url)
 	wantFound(t, r, "server", driver.LevelOK, "")
 	wantFound(t, r, "fail-over", driver.LevelOK, "")
-	wantFound(t, r, "change stream", driver.LevelOK, "")
 	wantFound(t, r, "members", driver.LevelDoubtful, "rs.add")
 }
 

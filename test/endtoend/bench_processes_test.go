@@ -16,7 +16,7 @@ import (
 
 // BenchmarkHandOverProcesses is BenchmarkHandOver with two processes, and with a plain majority
 // write measured alternately. The default poll interval is a second, so the measured times are those
-// of the change stream.
+// of the hints.
 func BenchmarkHandOverProcesses(b *testing.B) {
 	const rounds = 200
 	backend := newBackend(b, "processes")
