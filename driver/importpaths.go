@@ -6,6 +6,7 @@ package driver
 var importPaths = map[string]string{
 	"azblob":      "github.com/holdfast-go/holdfast/drivers/azblob",
 	"file":        "github.com/holdfast-go/holdfast/drivers/file",
+	"kubernetes":  "github.com/holdfast-go/holdfast/drivers/kubernetes",
 	"mem":         "github.com/holdfast-go/holdfast/drivers/memory",
 	"mongodb":     "github.com/holdfast-go/holdfast/drivers/mongo",
 	"mongodb+srv": "github.com/holdfast-go/holdfast/drivers/mongo",

@@ -50,6 +50,13 @@ test-versions-postgres: setup ## run the PostgreSQL driver's tests on each versi
 		HOLDFAST_TEST_POSTGRES_BIN=$$bin $(GO) -C drivers/postgres test -race -count=1 -timeout $(VERSIONS_TIMEOUT) $(TESTFLAGS) ./... || \
 			exit 1; done
 
+# The tests of the command that concern the drivers which only the full build has.
+FULL_RUN ?= ^Test(Kubernetes|FullBuild|EveryDriver|PagesList|Descriptions|Typos|DescribedSecrets|ImportPaths)
+.PHONY: test-full
+test-full: ## test the full build of the command, with the drivers that "go install" leaves out
+	$(GO) -C cmd/holdfast vet -tags full .
+	$(GO) -C cmd/holdfast test -count=1 -tags full -run '$(FULL_RUN)' -timeout $(TEST_TIMEOUT) $(TESTFLAGS) .
+
 .PHONY: test-386
 test-386: ## run the tests of the library and its local drivers as a 32-bit program (linux/amd64 and linux/386)
 	GOARCH=386 $(GO) vet ./...

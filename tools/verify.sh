@@ -11,7 +11,7 @@ all='gate long newest lint vet-tool bench-tool page adapters examples stress mod
 part() {
 	case $1 in
 	gate) .ci/run ;;
-	long) $make test SHORT= ;;                  # every test, with the race detector; also the build before beside today's
+	long) $make test SHORT= && $tools test-full ;; # every test, with the race detector; also the build before beside today's
 	newest) $make test-newest ;;                # the newest versions of other modules
 	lint) $tools lint-all && $tools licences ;;  # all modules, for Linux, macOS and Windows
 	vet-tool) $tools test-vet ;;

@@ -55,19 +55,13 @@ func TestImportPaths(t *testing.T) {
 	}
 }
 
-// large are the drivers that the command lacks: their client libraries would double what it downloads.
-var large = []string{"kubernetes"}
-
-// The command has every driver of the project, also one that is a module of its own, but for the large ones.
+// The command has every driver of the project, also one that is a module of its own.
 func TestEveryDriverIsRegistered(t *testing.T) {
 	folders, err := os.ReadDir("../../drivers")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, folder := range folders {
-		if slices.Contains(large, folder.Name()) {
-			continue
-		}
 		path := "github.com/holdfast-go/holdfast/drivers/" + folder.Name()
 		full := slices.Contains(slices.Collect(maps.Values(backends.InFull)), path)
 		if !full && !slices.ContainsFunc(driver.Drivers(), func(d driver.Description) bool { return alldrivers.PackageOf(d) == path }) {

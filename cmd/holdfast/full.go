@@ -6,12 +6,17 @@ import (
 	"context"
 
 	goredis "github.com/redis/go-redis/v9"
+	"k8s.io/klog/v2"
 
+	_ "github.com/holdfast-go/holdfast/drivers/kubernetes"
 	_ "github.com/holdfast-go/holdfast/drivers/redis"
 )
 
-// The full build has more drivers; package backends lists them. The command reports a failed connection itself.
-func init() { goredis.SetLogger(silent{}) }
+// The full build has more drivers; package backends lists them. The command reports itself what a client library would log.
+func init() {
+	goredis.SetLogger(silent{})
+	klog.SetLogger(klog.Logger{}) // which discards everything
+}
 
 type silent struct{}
 

@@ -19,6 +19,7 @@ func init() {
 		},
 		OpenForReading: openForReading,
 		OpenForCheck:   openForReading,
+		Apart:          apart,
 		Params:         params,
 		Place: func(rest string) string {
 			return driverutil.Place(rest, driverutil.Part{Word: "context", Param: paramContext}, driverutil.Part{Word: "kubeconfig",

@@ -137,6 +137,11 @@ func (s *Server) Addr() string { return s.http.Listener.Addr().String() }
 // Kubeconfig writes a kubeconfig for a server at a URL, with the credential of the test.
 func (s *Server) Kubeconfig(tb testing.TB, at string) string {
 	tb.Helper()
+	return kubeconfig(tb, at)
+}
+
+func kubeconfig(tb testing.TB, at string) string {
+	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "test",
 "clusters": [{"name": "test", "cluster": {"server": %q, "insecure-skip-tls-verify": true}}],
@@ -256,15 +261,10 @@ func (s *Server) Names() []string {
 func (s *Server) Delete(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.leases[Namespace][name]
-	if o == nil {
+	if s.leases[Namespace][name] == nil {
 		return false
 	}
-	s.version++
-	o = decode(encode(o))
-	meta(o)["resourceVersion"] = strconv.FormatUint(s.version, 10)
-	delete(s.leases[Namespace], name)
-	s.report("DELETED", Namespace, name, o)
+	s.remove(Namespace, name)
 	return true
 }
 

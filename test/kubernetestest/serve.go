@@ -175,6 +175,8 @@ func (s *Server) do(r *http.Request, verb, namespace, name string, body object) 
 	switch {
 	case verb == "list":
 		return s.list(r, leases)
+	case body == nil && slices.Contains([]string{"create", "patch", "update"}, verb): // such as Protocol Buffers
+		return refusal(http.StatusUnsupportedMediaType, "UnsupportedMediaType", "the body is not JSON", "leases")
 	case verb == "create" && leases == nil:
 		return refusal(http.StatusNotFound, "NotFound", `namespaces "`+namespace+`" not found`, "namespaces")
 	case verb == "create":
@@ -185,6 +187,9 @@ func (s *Server) do(r *http.Request, verb, namespace, name string, body object) 
 		return answer{http.StatusOK, decode(encode(leases[name]))}
 	case verb == "patch" && r.Header.Get("Content-Type") == "application/merge-patch+json":
 		return s.patch(namespace, name, manager(r), body)
+	case verb == "delete":
+		s.remove(namespace, name)
+		return answer{http.StatusOK, object{"kind": "Status", "apiVersion": "v1", "status": "Success"}}
 	case verb == "update":
 		return s.update(namespace, name, manager(r), body)
 	}
@@ -260,6 +265,15 @@ func (s *Server) patch(namespace, name, by string, patch object) answer {
 		return conflict(name)
 	}
 	return s.store(namespace, name, by, old, merge(decode(encode(old)), patch), http.StatusOK)
+}
+
+// remove deletes an object.
+func (s *Server) remove(namespace, name string) {
+	o := decode(encode(s.leases[namespace][name]))
+	s.version++
+	meta(o)["resourceVersion"] = strconv.FormatUint(s.version, 10)
+	delete(s.leases[namespace], name)
+	s.report("DELETED", namespace, name, o)
 }
 
 func conflict(name string) answer {

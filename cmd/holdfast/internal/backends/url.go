@@ -73,8 +73,9 @@ func Choose(given string, interactive, nested bool) (string, error) {
 // InFull are the schemes of the drivers that only the build with the tag full has, with their packages: the usual build fetches no
 // modules for them.
 var InFull = map[string]string{
-	"redis":  "github.com/holdfast-go/holdfast/drivers/redis",
-	"rediss": "github.com/holdfast-go/holdfast/drivers/redis",
+	"kubernetes": "github.com/holdfast-go/holdfast/drivers/kubernetes",
+	"redis":      "github.com/holdfast-go/holdfast/drivers/redis",
+	"rediss":     "github.com/holdfast-go/holdfast/drivers/redis",
 }
 
 // schemeRule lists the schemes of backends that several processes can share.
