@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // openWith opens a Locker on a server with a configuration.
@@ -58,6 +59,43 @@ func TestRotatedToken(t *testing.T) {
 	rotate("a-third-secret")
 	if err := l.Release(t.Context(), lease); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server that has just started refuses everything. That is no denial, and waiters and holders ride it out.
+func TestStartingServer(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	clock := locktest.NewClock()
+	began := clock.Now()
+	l := open(t, server.URL(t), func(c *settings) { c.elapsed = func() time.Duration { return clock.Now().Sub(began) } })
+	lease := acquire(t, l, "n", "a", 300*time.Second)
+	server.SetStarting(true)
+	if _, err := l.Renew(t.Context(), lease); err == nil || driver.OutcomeKnown(err) {
+		t.Errorf("a renewal: %v", err)
+	}
+	if _, err := try(t, l, "m", "b", 30*time.Second); err == nil || driver.OutcomeKnown(err) {
+		t.Errorf("an acquisition: %v", err)
+	}
+	server.SetStarting(false)
+	if _, err := l.Renew(t.Context(), lease); err != nil {
+		t.Error(err)
+	}
+	server.SetStarting(true)
+	for _, want := range []bool{false, true} { // nothing starts for so long: the rights were taken away
+		if _, err := l.Inspect(t.Context(), "n"); errors.Is(err, driver.ErrDenied) != want {
+			t.Errorf("a denial: %v, want %v", err, want)
+		}
+		clock.Advance(2 * maxStart)
+	}
+	server.SetStarting(false)
+	if _, err := l.Inspect(t.Context(), "n"); err != nil {
+		t.Error(err)
+	}
+	before := server.Requests("get")
+	server.Deny("get")
+	if _, err := l.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrDenied) || server.Requests("get") != before+2 {
+		t.Errorf("without rights: %v after %d requests", err, server.Requests("get")-before)
 	}
 }
 

@@ -51,6 +51,7 @@ type Server struct {
 	noTimes bool
 	stamps  func() time.Time
 	token   string
+	starts  bool
 }
 
 // object is a Lease as JSON has it.
@@ -206,6 +207,13 @@ func (s *Server) SetToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token = token
+}
+
+// SetStarting makes the server one that has just started, and refuses everything, or one that is ready.
+func (s *Server) SetStarting(starts bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starts = starts
 }
 
 // SetFaults sets what becomes of requests.

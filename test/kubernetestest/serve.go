@@ -56,6 +56,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a = refusal(http.StatusUnauthorized, "Unauthorized", "Unauthorized", "")
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
 		a = s.review(decode(body))
+	case verb == "readyz":
+		a = s.ready()
 	case !found:
 		http.NotFound(w, r)
 		return
@@ -100,6 +102,8 @@ func (s *Server) route(r *http.Request) (namespace, name string, found bool) {
 
 func verbOf(r *http.Request, name string) string {
 	switch {
+	case r.URL.Path == "/readyz":
+		return "readyz"
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
 		return "review"
 	case r.Method == http.MethodPost:
@@ -144,11 +148,21 @@ func fieldName(r *http.Request) string {
 	return strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 }
 
+// ready answers /readyz.
+func (s *Server) ready() answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.starts {
+		return refusal(http.StatusForbidden, "Forbidden", `forbidden: User "test" cannot get path "/readyz"`, "")
+	}
+	return answer{http.StatusOK, object{}}
+}
+
 // allowed is a refusal, or an answer without a status.
 func (s *Server) allowed(verb, namespace string) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.denied[verb] || s.denied["*"] {
+	if s.denied[verb] || s.denied["*"] || s.starts {
 		return refusal(http.StatusForbidden, "Forbidden", `leases.coordination.k8s.io is forbidden: User "test" cannot `+verb+
 			` resource "leases" in API group "coordination.k8s.io" in the namespace "`+namespace+`"`, "leases")
 	}
