@@ -39,7 +39,7 @@ NEWEST_REDIS := ../../.cache/newest-redis.mod
 NEWEST_COMMAND := ../../.cache/newest-command.mod
 NEWEST_COMMAND_RUN ?= Help|Flag|Reference|Completion|Man|Top|Metrics|Listen
 # These have so many dependencies that .ci/run leaves them out; make -f tools/tools.mk lint-all test-adapters test-examples checks them.
-LARGE_MODULES := adapters/kuberneteslock examples/libraries test/bench/rivals
+LARGE_MODULES := adapters/kuberneteslock examples/libraries test/bench/rivals test/electors
 # The drivers that are modules of their own, without the large ones.
 DRIVER_MODULES := $(filter-out $(LARGE_MODULES),$(patsubst %/go.mod,%,$(sort $(wildcard drivers/*/go.mod))))
 MODULES := . $(DRIVER_MODULES) otelholdfast cmd/holdfast web/browsertest holdfastcontainers \

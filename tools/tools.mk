@@ -11,8 +11,8 @@ test-bench: ## run the tests of the package of test/bench/rivals that draws the 
 	$(GO) -C test/bench/rivals test $(TESTFLAGS) ./draw/...
 
 .PHONY: test-adapters
-test-adapters: ## test the adapters with the libraries that they are for; needs a C compiler, for SQLite
-	@for module in adapters/integration adapters/kuberneteslock; do \
+test-adapters: ## test the adapters with the libraries that they are for, and the Kubernetes driver beside client-go; needs a C compiler
+	@for module in adapters/integration adapters/kuberneteslock test/electors; do \
 		echo "$$module"; $(GO) -C $$module test -race -count=1 -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./... || exit 1; done
 
 .PHONY: test-examples
@@ -56,6 +56,10 @@ FULL_RUN ?= ^Test(Kubernetes|FullBuild|EveryDriver|PagesList|Descriptions|Typos|
 test-full: ## test the full build of the command, with the drivers that "go install" leaves out
 	$(GO) -C cmd/holdfast vet -tags full .
 	$(GO) -C cmd/holdfast test -count=1 -tags full -run '$(FULL_RUN)' -timeout $(TEST_TIMEOUT) $(TESTFLAGS) .
+
+.PHONY: test-kubernetes
+test-kubernetes: ## test the Kubernetes driver on a real API server, which it builds once: 10 minutes, 1 GB to download
+	@GO='$(GO)' tools/kubernetes.sh
 
 .PHONY: test-386
 test-386: ## run the tests of the library and its local drivers as a 32-bit program (linux/amd64 and linux/386)

@@ -96,7 +96,7 @@ func TestConformanceLostAnswers(t *testing.T) {
 }
 
 // damage cuts a record, as a person who edits it may, and returns what mends it.
-func damage(t *testing.T, server *kubernetestest.Server, name string) (mend func(), err error) {
+func damage(t *testing.T, server leases, name string) (mend func(), err error) {
 	t.Helper()
 	record := annotationOf(server, name)
 	if record == "" {

@@ -2,8 +2,6 @@ package kubernetes
 
 import (
 	"encoding/json"
-
-	"github.com/holdfast-go/holdfast/test/kubernetestest"
 )
 
 func quoted(text string) string {
@@ -14,12 +12,18 @@ func quoted(text string) string {
 	return string(b)
 }
 
+// leases are those of an API server, as kubectl shows and changes them.
+type leases interface {
+	Lease(name string) []byte
+	Edit(name, patch string) error
+}
+
 // leaseAt decodes a Lease of the server.
-func leaseAt(server *kubernetestest.Server, name string) (l lease) {
+func leaseAt(server leases, name string) (l lease) {
 	_ = json.Unmarshal(server.Lease(name), &l)
 	return l
 }
 
-func annotationOf(server *kubernetestest.Server, name string) string {
+func annotationOf(server leases, name string) string {
 	return leaseAt(server, name).Metadata.Annotations[Annotation]
 }

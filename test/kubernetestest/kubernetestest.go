@@ -138,17 +138,17 @@ func (s *Server) Addr() string { return s.http.Listener.Addr().String() }
 // Kubeconfig writes a kubeconfig for a server at a URL, with the credential of the test.
 func (s *Server) Kubeconfig(tb testing.TB, at string) string {
 	tb.Helper()
-	return kubeconfig(tb, at)
+	return kubeconfig(tb, at, Token)
 }
 
-func kubeconfig(tb testing.TB, at string) string {
+func kubeconfig(tb testing.TB, at, token string) string {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "test",
 "clusters": [{"name": "test", "cluster": {"server": %q, "insecure-skip-tls-verify": true}}],
 "users": [{"name": "test", "user": {"token": %q}}],
 "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": %q}}]}
-`, at, Token, Namespace)
+`, at, token, Namespace)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
