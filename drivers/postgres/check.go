@@ -42,17 +42,18 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 		c.server, c.hosts, c.primary, c.durability, c.standbys, c.transactions, c.examineTable, c.clock, c.waking)
 }
 
-// read runs one query of a step. A right that is missing leaves the step unchecked.
+// read runs one query of a step. A right that is missing leaves the step unchecked. Any other failure says nothing about what the step
+// examines, but something about the server: it did not answer in time, say.
 func (c *checkup) read(ctx context.Context, subject string, query func(context.Context, *pgx.Conn) error) bool {
 	err := c.l.call(ctx, nil, query)
 	if err == nil {
 		return true
 	}
-	f := driver.Finding{Subject: subject, Level: driver.LevelWrong, Detail: driver.ErrorText(err)}
 	if hasCode(err, codeDenied) {
-		f.Level = driver.LevelUnchecked
+		c.Unchecked(subject, "", "%s", driver.ErrorText(err))
+	} else {
+		c.Doubtful(subject, "Check again; if this stays, look into the server's log.", "it was not examined: %s", driver.ErrorText(err))
 	}
-	c.Report(f)
 	return false
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
@@ -203,6 +204,22 @@ func TestCheckFindsPoolers(t *testing.T) {
 	wantFinding(t, examine(t, with(pooled, "listen="+queryEscape(at))), subjectWaking, driver.LevelOK, "arrives")
 	absent := strings.Replace(at, server.Addr(), "127.0.0.1:1", 1)
 	wantFinding(t, examine(t, with(pooled, "listen="+queryEscape(absent))), subjectWaking, driver.LevelDoubtful, "cannot be opened")
+}
+
+// A query of the check that fails is no fault of what it examines, and says what to do.
+func TestCheckThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	var found []driver.Finding
+	c := &checkup{l: open(t, postgrestest.URL(t)), Report: func(f driver.Finding) { found = append(found, f) }}
+	if c.read(bounded(t), subjectClock, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "SELECT 1/0")
+		return err
+	}) {
+		t.Error("a query that fails has answered")
+	}
+	if len(found) != 1 || found[0].Level != driver.LevelDoubtful || found[0].Remedy == "" || !strings.Contains(found[0].Detail, "division") {
+		t.Errorf("%+v", found)
+	}
 }
 
 // The lock that examined a backend is removed, and no other.
