@@ -10,12 +10,12 @@ import (
 func TestShards(t *testing.T) {
 	t.Parallel()
 	const (
-		a1  = "a1 :1@11,,shard-id=x myself,master - 0 0 1 connected 0-5\n"
-		a2  = "a2 :2@12 slave a1 0 0 1 connected\n"
-		a3  = "a3 :3@13 slave,fail a1 0 0 1 disconnected\n"
-		b1  = "b1 :4@14 master - 0 0 2 connected 6-9\n"
-		b2  = "b2 :5@15 slave b1 0 0 2 connected\n"
-		new = "c1 :6@16 master - 0 0 0 connected\n\n"
+		a1 = "a1 :1@11,,shard-id=x myself,master - 0 0 1 connected 0-5\n"
+		a2 = "a2 :2@12 slave a1 0 0 1 connected\n"
+		a3 = "a3 :3@13 slave,fail a1 0 0 1 disconnected\n"
+		b1 = "b1 :4@14 master - 0 0 2 connected 6-9\n"
+		b2 = "b2 :5@15 slave b1 0 0 2 connected\n"
+		c1 = "c1 :6@16 master - 0 0 0 connected\n\n"
 		// After a fail-over.
 		down     = "a1 :1@11 master,fail - 0 0 1 disconnected\n"
 		starting = "a1 :1@11 master - 0 0 1 connected\n"
@@ -29,7 +29,7 @@ func TestShards(t *testing.T) {
 		before    shards
 		want      string
 	}{
-		"each has its own":            {first, a1 + a2 + a3 + b1 + new, nil, "map[h:1:[a1 a2 a3] h:4:[b1]] 0"},
+		"each has its own":            {first, a1 + a2 + a3 + b1 + c1, nil, "map[h:1:[a1 a2 a3] h:4:[b1]] 0"},
 		"one moves":                   {first, a1 + b1 + b2 + "a2 :2@12 slave b1 0 0 1 connected\n", known, "map[h:1:[a1] h:4:[b1 a2 b2]] 0"},
 		"a fail-over":                 {second, down + promoted + a3 + b1 + b2, known, "map[h:2:[a2 a1 a3] h:4:[b1 b2]] 0"},
 		"the former one comes back":   {second, starting + promoted + a3 + b1 + b2, known, "map[h:2:[a2 a1 a3] h:4:[b1 b2]] 0"},
