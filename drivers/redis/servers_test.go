@@ -16,6 +16,32 @@ import (
 	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
+// noPrimary are servers of which none is known to have a key, as when no server of a cluster answers.
+type noPrimary struct{ servers }
+
+var errNoPrimary = errors.New("no primary is known")
+
+func (noPrimary) primaryOf(context.Context, string) (*goredis.Client, error) {
+	return nil, errNoPrimary
+}
+
+// Without a primary nothing is asked, and each request fails.
+func TestNoPrimaryIsKnown(t *testing.T) {
+	t.Parallel()
+	l := openAt(t, redistest.Start(t).URL())
+	l.store.servers = noPrimary{l.store.servers}
+	_, got := l.store.Get(t.Context(), "k")
+	_, batch := l.store.GetBatch(t.Context(), []string{"k", "m"})
+	_, first := l.store.Put(t.Context(), "k", []byte("x"), "")
+	_, next := l.store.Put(t.Context(), "k", []byte("x"), "version")
+	_, acquired := l.TryAcquire(t.Context(), request("n", "a"))
+	for what, err := range map[string]error{"get": got, "batch": batch, "put": first, "put again": next, "acquire": acquired} {
+		if err == nil || !strings.Contains(err.Error(), errNoPrimary.Error()) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // What a replica answers may be old. So a server that has become one is neither asked nor believed, with connections that were open or
 // with others.
 func TestReplicaIsNotBelieved(t *testing.T) {

@@ -128,8 +128,8 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 			err = s.send(ctx, s.key(key), false, put)
 		}
 		notSafe := confirmed()
-		if err = cmp.Or(err, written.Err()); err != nil {
-			return cas.Written{}, err
+		if err != nil {
+			return cas.Written{}, err // without a primary, nothing was asked
 		}
 		answer, err := written.Slice()
 		if err != nil {
