@@ -23,6 +23,9 @@ func TestApart(t *testing.T) {
 			l := openRacing(t, own)
 			acquire(t, l, "job", "b", 30*time.Second)
 			acquire(t, l, "A/"+strings.Repeat("x", 250), "b", 30*time.Second)
+			if err := l.Close(context.WithoutCancel(t.Context())); err != nil { // it goes on racing writes on a young store
+				t.Fatal(err)
+			}
 			if err := remove(context.WithoutCancel(t.Context())); err != nil {
 				t.Fatal(err)
 			}
