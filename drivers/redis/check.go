@@ -148,6 +148,16 @@ func (e *examination) eviction(context.Context) bool {
 	case policy == "":
 		e.Unchecked(subjectEviction, "", "the server does not say what it removes when its memory is full")
 		e.lacks("the eviction policy is not known")
+	case e.store.old != nil && strings.HasPrefix(policy, "volatile-"): // old keys have an expiry
+		const remedy = "set maxmemory-policy to noeviction as long as there are old keys"
+		e.lacks("the policy %s removes old keys", policy)
+		if limit > 0 {
+			e.Wrong(subjectEviction, remedy, "CONFIG SET maxmemory-policy noeviction", "when its memory is full, the server removes old keys "+
+				"of locks that are held: then old programs take them, too (maxmemory-policy %s)", policy)
+		} else {
+			e.Doubtful(subjectEviction, remedy, "with a maxmemory, the server would remove old keys of locks that are held: then old "+
+				"programs would take them, too (maxmemory-policy %s)", policy)
+		}
 	case strings.HasPrefix(policy, "allkeys-"):
 		const remedy = "set maxmemory-policy to noeviction, or to one that begins with volatile-"
 		e.lacks("the policy %s removes locks", policy)

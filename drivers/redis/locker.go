@@ -44,6 +44,7 @@ type config struct {
 	replicas  int // negative: as many as are known
 	onlyReads bool
 	cluster   bool
+	oldKey    func(name string) string
 	sent      func()
 }
 
@@ -148,6 +149,11 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 		o.TLSConfig.MinVersion = tls.VersionTLS12
 	}
 	s := &store{config: c, db: o.DB}
+	if c.oldKey != nil {
+		if s.old = newOldScripts(c.onlyReads); c.cluster {
+			return nil, connectError(driver.Invalid("WithOldKeys", "with a Redis Cluster", "used with one primary: two keys may be on two servers"))
+		}
+	}
 	s.hub = &hub{store: s}
 	switch {
 	case c.cluster:
@@ -163,6 +169,9 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	}
 	if c.onlyReads {
 		config.ProbeRounds = -1
+	}
+	if s.old != nil {
+		config.Watch = nil // nothing reports what other programs do
 	}
 	var err error
 	if l.Locker, err = cas.Open(ctx, s, config); err != nil {
@@ -185,12 +194,17 @@ type store struct {
 	config  config
 	db      int
 	hub     *hub
+	old     *oldScripts // nil without old keys
 	calls   sync.WaitGroup
 }
 
 func (s *store) info() driver.Info {
-	return driver.Info{Backend: backend, Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten, Modes: driver.Modes{Shared: true},
+	info := driver.Info{Backend: backend, Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten, Modes: driver.Modes{Shared: true},
 		History: s.config.history}
+	if s.old != nil {
+		info.Modes = driver.Modes{} // other programs do not know of them
+	}
+	return info
 }
 
 // close ends all connections, and waits for what uses them.
