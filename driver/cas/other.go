@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // protocol of its own. The Locker respects it like any holder. It reports a token for it, which the holder itself does not know.
 type Other struct {
 	// Mark stands for the holder and its last renewal: each renewal changes it. It is empty if the other program has
-	// released the lock, or has removed the holder.
+	// released the lock, has removed the holder, or may have had the lock since the last grant and left no trace.
 	Mark string
 	// Owner is for people to read.
 	Owner string
@@ -41,7 +42,7 @@ func isOther(holder string) bool { return strings.HasPrefix(holder, otherPrefix)
 
 // overlay puts another program's holder into a record that does not know of it, or of its last renewal.
 func (r *record) overlay(o Other, step time.Duration) {
-	known := isOther(r.Holder)
+	known, before := isOther(r.Holder), r.Grants
 	if !known && o.Mark != "" {
 		r.Grants++
 	}
@@ -54,6 +55,11 @@ func (r *record) overlay(o Other, step time.Duration) {
 		r.End(end, o.RenewedAt)
 		r.Removed = false
 	}
+	// Each grant that is counted has a token of its own, between those of the grants before and after. Where none are counted, those that
+	// follow one another share one.
+	if more := min(r.Grants-before, math.MaxInt32); more > 0 {
+		r.Token, r.Writes = r.Token+more, 0
+	}
 	renewed := time.Duration(0)
 	if !o.RenewedAt.IsZero() {
 		renewed = time.Duration(o.RenewedAt.UnixNano())
@@ -61,9 +67,6 @@ func (r *record) overlay(o Other, step time.Duration) {
 	if o.Mark == "" {
 		r.Expires = renewed // the turns of the waiters count from here
 		return
-	}
-	if !known { // the token lies between those of the grants before and after; it stays while others follow one another
-		r.Token, r.Writes = r.Token+1, 0
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(o.Mark))

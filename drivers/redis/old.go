@@ -48,12 +48,13 @@ func newOldScripts(onlyReads bool) *oldScripts {
 		read: goredis.NewScript(header + readBoth + `return {time[1], time[2], version(record, old, ends), record, old, ends}`),
 		// ARGV: the version, the value, the channel, until when the lock is held, in milliseconds, and what the old key then has. The lock
 		// is free if that time is 0, and -1 if another program holds it. Of a lease that is over the old key is left alone: it ends by
-		// itself, and may be another's.
+		// itself, and may be another's. The answer to a write that would free another program's lock has an empty version.
 		//
-		// Promise 1: a grant never replaces an old key that another has set. What may be refused comes first: then nothing is written.
+		// Promise 1: no old key that another has set is replaced or deleted. What may be refused comes first: then nothing is written.
 		put: goredis.NewScript("#!lua" + readBoth + `
 local left = ARGV[4] - time[1] * 1000 - math.floor(time[2] / 1000)
 if version(record, old, ends) ~= ARGV[1] or left > 0 and old and old ~= ARGV[5] then return {time[1], time[2]} end
+if ARGV[4] == '0' and old and old ~= ARGV[5] then return {time[1], time[2], ''} end
 if ARGV[4] == '0' then redis.call('DEL', KEYS[2])
 elseif left > 0 then redis.call('SET', KEYS[2], ARGV[5], 'PX', left) end
 redis.call('SET', KEYS[1], ARGV[2])
@@ -135,11 +136,12 @@ func (s *store) getOld(ctx context.Context, key, old string) (cas.Value, error) 
 	value, held := answer[4].(string)
 	ends, _ := answer[5].(int64)
 	present, _ := cas.ReadPresent(v.Data)
-	switch {
+	switch end := present.RenewedAt.Add(present.TTL); {
 	case held && (value != s.ourMark(key) || record == ""): // without a record, nothing else says who holds the lock
 		v.Other = otherAt(old, value, ends, now)
-	case present.Other: // its lease has ended; the turns of the waiters count from there
-		end := present.RenewedAt.Add(present.TTL)
+	case held || present.Held && !present.Other && end.After(now): // it is held here, also if somebody has deleted the key
+	case present.Held:
+		// Promise 1: the lease is over, and another program may have had the lock since: no late renewal gets it.
 		if end.After(now) {
 			end = now
 		}
@@ -193,5 +195,8 @@ func (s *store) putOld(ctx context.Context, key, old string, data []byte, versio
 		return cas.Written{}, cas.ErrConflict
 	}
 	next, _ := answer[2].(string)
+	if next == "" {
+		return cas.Written{}, driver.Denied(fmt.Errorf("a program that uses the key %s holds the lock: delete that key to free it", driver.Quote(old)))
+	}
 	return cas.Written{Version: next, Now: now}, notSafe
 }

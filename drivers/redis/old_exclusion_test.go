@@ -206,8 +206,11 @@ func TestOldAndNewCompete(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	const ttl = time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	var mu sync.Mutex
 	var spans []span
+	grants := map[string]int{}
 	note := func(who string, from, asked time.Time) { // asked is when the last request began that gave it a lease
 		until := time.Now()
 		if end := asked.Add(ttl); end.Before(until) {
@@ -215,12 +218,14 @@ func TestOldAndNewCompete(t *testing.T) {
 		}
 		if mu.Lock(); from.Before(until) {
 			spans = append(spans, span{who, from, until})
+			if grants[who[:3]]++; min(grants["new"], grants["old"]) >= 8 {
+				cancel()
+			}
 		}
 		mu.Unlock()
 	}
 	work := func() { time.Sleep(rand.N(20 * time.Millisecond)) }
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-	defer cancel()
+	rest := func() { time.Sleep(rand.N(200 * time.Millisecond)) } // so that others get the lock
 	var programs sync.WaitGroup
 	for i := range 3 {
 		l := openAt(t, s.URL(), WithOldKeys(oldKeyOf), unprobed)
@@ -259,6 +264,7 @@ func TestOldAndNewCompete(t *testing.T) {
 						t.Error(err)
 					}
 				}
+				rest()
 			}
 		})
 		old := oldLock{client(t, s.Addr()), oldKeyOf("n")}
@@ -286,14 +292,14 @@ func TestOldAndNewCompete(t *testing.T) {
 						t.Error(err)
 					}
 				}
+				rest()
 			}
 		})
 	}
 	programs.Wait()
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
-	grants, turns := map[string]int{}, 0
+	turns := 0
 	for i, one := range spans {
-		grants[one.who[:3]]++
 		if i == 0 {
 			continue
 		}
