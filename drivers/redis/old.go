@@ -196,7 +196,8 @@ func (s *store) putOld(ctx context.Context, key, old string, data []byte, versio
 	}
 	next, _ := answer[2].(string)
 	if next == "" {
-		return cas.Written{}, driver.Denied(fmt.Errorf("a program that uses the key %s holds the lock: delete that key to free it", driver.Quote(old)))
+		return cas.Written{}, driver.Denied(fmt.Errorf("a program that uses the key %s holds the lock: delete that key to free it",
+			driver.Quote(old)))
 	}
 	return cas.Written{Version: next, Now: now}, notSafe
 }
