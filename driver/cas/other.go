@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // Other is a holder that does not use this package, but changes what the store keeps beside the data of a value, by a
@@ -47,18 +48,14 @@ func (r *record) overlay(o Other, step time.Duration) {
 		r.Grants++
 	}
 	r.Grants = max(r.Grants, o.Grants)
-	if o.Mark == "" || !known {
+	more := min(r.Grants-before, math.MaxInt32)
+	if o.Mark == "" || !known || more > 0 {
 		end := driver.EndUnknown
 		if known {
 			end = driver.EndReleased
 		}
 		r.End(end, o.RenewedAt)
 		r.Removed = false
-	}
-	// Each grant that is counted has a token of its own, between those of the grants before and after. Where none are counted, those that
-	// follow one another share one.
-	if more := min(r.Grants-before, math.MaxInt32); more > 0 {
-		r.Token, r.Writes = r.Token+more, 0
 	}
 	renewed := time.Duration(0)
 	if !o.RenewedAt.IsZero() {
@@ -67,6 +64,11 @@ func (r *record) overlay(o Other, step time.Duration) {
 	if o.Mark == "" {
 		r.Expires = renewed // the turns of the waiters count from here
 		return
+	}
+	// Each holder that is counted has a token of its own, between those of the grants before and after. Where none are counted, those that
+	// follow one another share one.
+	if more > 0 {
+		r.Token, r.Writes = r.Token+more, 0
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(o.Mark))
@@ -93,8 +95,9 @@ func (s *state) withhold() {
 type Present struct {
 	// Name is that of the lock.
 	Name string
-	// Held says that there is a holder, whether or not its lease has ended. Other says that it is an [Other].
-	Held, Other bool
+	// Held says that there is a holder, whether or not its lease has ended. Other says that it is an [Other], and Shared that there are
+	// readers, of whom the other fields show the latest.
+	Held, Other, Shared bool
 	// Owner, Token, TTL and the times are those of the last grant. Renewals rises with each renewal of it.
 	Owner                 string
 	Token, Renewals       uint64
@@ -117,8 +120,8 @@ func ReadPresent(data []byte) (p Present, ok bool) {
 	if json.Unmarshal(data, &r) != nil || r.Format != format || r.Name == "" {
 		return Present{}, false
 	}
-	return Present{Name: r.Name, Held: r.Holder != "", Other: isOther(r.Holder), Owner: r.Owner, Token: r.Token,
-		Renewals: r.Renewals, TTL: r.TTL, AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Grants: r.Grants}, true
+	return Present{Name: r.Name, Held: r.Holder != "", Other: isOther(r.Holder), Shared: r.Holder == lockstate.Shared, Owner: r.Owner,
+		Token: r.Token, Renewals: r.Renewals, TTL: r.TTL, AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Grants: r.Grants}, true
 }
 
 // bare makes the record of a value without data that an Other has made.

@@ -150,11 +150,15 @@ func TestTokensOfOthers(t *testing.T) {
 			}
 		}
 		store.hold("x", cas.Other{RenewedAt: clock.Now(), Grants: grants})
+		clock.Advance(time.Second)
 		lease, err := l.TryAcquire(t.Context(), request("x", "1", time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen(lease.Token, "the next holder")
+		if r, err := l.Inspect(t.Context(), "x"); err != nil || len(r.History) > 0 && r.History[0].Owner != "owner 1" {
+			t.Errorf("the past holders are %+v, %v: none of the others was stored", r.History, err)
+		}
 		grants++
 		if err := l.Release(t.Context(), lease); err != nil {
 			t.Fatal(err)

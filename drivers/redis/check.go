@@ -159,7 +159,10 @@ func (e *examination) eviction(context.Context) bool {
 				"programs would take them, too (maxmemory-policy %s)", policy)
 		}
 	case strings.HasPrefix(policy, "allkeys-"):
-		const remedy = "set maxmemory-policy to noeviction, or to one that begins with volatile-"
+		remedy := "set maxmemory-policy to noeviction, or to one that begins with volatile-"
+		if e.store.old != nil {
+			remedy = "set maxmemory-policy to noeviction"
+		}
 		e.lacks("the policy %s removes locks", policy)
 		if limit > 0 {
 			e.Wrong(subjectEviction, remedy, "CONFIG SET maxmemory-policy noeviction",
@@ -247,6 +250,9 @@ func (e *examination) replicas(ctx context.Context) bool {
 		}
 		e.OK(subjectReplicas, "%d are connected, and a grant waits for %d of them", n, needed)
 	}
+	if e.store.old != nil {
+		e.lacks("old programs do not wait for replicas")
+	}
 	if needed < n {
 		e.lacks("a replica may be promoted that lacks a grant which %d of %d have", needed, n)
 	}
@@ -255,6 +261,9 @@ func (e *examination) replicas(ctx context.Context) bool {
 
 // waking publishes something, and waits for it.
 func (e *examination) waking(ctx context.Context) bool {
+	if e.store.old != nil {
+		return true // waiters poll
+	}
 	name, text := e.store.channel("~probe"), rand.Text()
 	err := func() error {
 		limited, cancel := context.WithTimeout(ctx, e.store.config.timeout)

@@ -44,6 +44,7 @@ type config struct {
 	replicas  int // negative: as many as are known
 	onlyReads bool
 	cluster   bool
+	oldKeys   bool
 	oldKey    func(name string) string
 	sent      func()
 }
@@ -149,10 +150,14 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 		o.TLSConfig.MinVersion = tls.VersionTLS12
 	}
 	s := &store{config: c, db: o.DB}
-	if c.oldKey != nil {
-		if s.old = newOldScripts(c.onlyReads); c.cluster {
-			return nil, connectError(driver.Invalid("WithOldKeys", "with a Redis Cluster", "used with one primary: two keys may be on two servers"))
-		}
+	switch {
+	case !c.oldKeys:
+	case c.oldKey == nil:
+		return nil, connectError(driver.Invalid("WithOldKeys", "nil", "a function that returns the old key of a name"))
+	case c.cluster:
+		return nil, connectError(driver.Invalid("WithOldKeys", "with a Redis Cluster", "used with one primary: two keys may be on two servers"))
+	default:
+		s.old = newOldScripts()
 	}
 	s.hub = &hub{store: s}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -23,7 +24,9 @@ import (
 // mutex there. For "" there is none. Both kinds of programs then exclude each other, so that a fleet moves in one rollout. All
 // programs need the same function. Nothing reports that an old program has released the lock, so waiters poll, and have no order. There
 // are no shared locks, and no Redis Cluster. A name has 150 bytes at most.
-func WithOldKeys(key func(name string) string) Option { return func(c *config) { c.oldKey = key } }
+func WithOldKeys(key func(name string) string) Option {
+	return func(c *config) { c.oldKeys, c.oldKey = true, key }
+}
 
 // oldScripts are the scripts of a store with old keys. KEYS[2] is the old one.
 type oldScripts struct{ read, put *goredis.Script }
@@ -39,24 +42,21 @@ end
 local record, old, ends = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2]), redis.call('PEXPIRETIME', KEYS[2])
 `
 
-func newOldScripts(onlyReads bool) *oldScripts {
-	header := "#!lua"
-	if onlyReads {
-		header += " flags=no-writes"
-	}
+func newOldScripts() *oldScripts {
 	return &oldScripts{
-		read: goredis.NewScript(header + readBoth + `return {time[1], time[2], version(record, old, ends), record, old, ends}`),
+		read: goredis.NewScript("#!lua flags=no-writes" + readBoth + `return {time[1], time[2], version(record, old, ends), record, old, ends}`),
 		// ARGV: the version, the value, the channel, until when the lock is held, in milliseconds, and what the old key then has. The lock
-		// is free if that time is 0, and -1 if another program holds it. Of a lease that is over the old key is left alone: it ends by
-		// itself, and may be another's. The answer to a write that would free another program's lock has an empty version.
+		// is free if that time is 0, and -1 if another program holds it. A lease that is over already is not written: it would have no old
+		// key. The answer to a write that would free another program's lock has an empty version.
 		//
 		// Promise 1: no old key that another has set is replaced or deleted. What may be refused comes first: then nothing is written.
 		put: goredis.NewScript("#!lua" + readBoth + `
 local left = ARGV[4] - time[1] * 1000 - math.floor(time[2] / 1000)
 if version(record, old, ends) ~= ARGV[1] or left > 0 and old and old ~= ARGV[5] then return {time[1], time[2]} end
+if left <= 0 and ARGV[4] ~= '0' and ARGV[4] ~= '-1' then return {time[1], time[2]} end
 if ARGV[4] == '0' and old and old ~= ARGV[5] then return {time[1], time[2], ''} end
 if ARGV[4] == '0' then redis.call('DEL', KEYS[2])
-elseif left > 0 then redis.call('SET', KEYS[2], ARGV[5], 'PX', left) end
+elseif left > 0 then redis.call('SET', KEYS[2], ARGV[5], 'PXAT', ARGV[4]) end
 redis.call('SET', KEYS[1], ARGV[2])
 redis.pcall('PUBLISH', ARGV[3], '')
 return {time[1], time[2], version(ARGV[2], redis.call('GET', KEYS[2]), redis.call('PEXPIRETIME', KEYS[2]))}`),
@@ -139,7 +139,7 @@ func (s *store) getOld(ctx context.Context, key, old string) (cas.Value, error) 
 	switch end := present.RenewedAt.Add(present.TTL); {
 	case held && (value != s.ourMark(key) || record == ""): // without a record, nothing else says who holds the lock
 		v.Other = otherAt(old, value, ends, now)
-	case held || present.Held && !present.Other && end.After(now): // it is held here, also if somebody has deleted the key
+	case held || present.Shared || present.Held && !present.Other && end.After(now): // also if somebody has deleted the key
 	case present.Held:
 		// Promise 1: the lease is over, and another program may have had the lock since: no late renewal gets it.
 		if end.After(now) {
@@ -160,19 +160,29 @@ func otherAt(old, value string, ends int64, now time.Time) *cas.Other {
 		ttl = max(time.Millisecond, min(ttl, time.UnixMilli(ends).Sub(now)))
 	}
 	// The value proves whose the lock is: it is not shown.
-	return &cas.Other{Mark: fmt.Sprintf("%s@%d@%d", versionOf(value), ends, now.UnixNano()), Owner: "a program that uses the key " + old,
+	return &cas.Other{Mark: fmt.Sprintf("%s@%d@%d", versionOf(value), ends, now.UnixNano()), Owner: "a program that uses the key " + driver.Quote(old),
 		TTL: ttl, RenewedAt: now}
 }
 
+// atOnce is how many requests getEach makes at a time.
+const atOnce = 16
+
 // getEach is GetBatch for locks with old keys.
-func (s *store) getEach(ctx context.Context, keys []string) (values []cas.Value, err error) {
-	values = make([]cas.Value, len(keys))
-	for i := 0; i < len(keys) && err == nil; i++ {
-		if values[i], err = s.get(ctx, keys[i]); errors.Is(classify(err), driver.ErrDamaged) {
-			values[i], err = cas.Value{Version: "no string", Now: time.Now()}, nil // it has no data, and counts as damaged
-		}
+func (s *store) getEach(ctx context.Context, keys []string) ([]cas.Value, error) {
+	values := make([]cas.Value, len(keys))
+	errs := make([]error, len(keys))
+	var work sync.WaitGroup
+	for part := range atOnce {
+		work.Go(func() {
+			for i := part; i < len(keys) && errs[part] == nil; i += atOnce {
+				if values[i], errs[part] = s.get(ctx, keys[i]); errors.Is(classify(errs[part]), driver.ErrDamaged) {
+					values[i], errs[part] = cas.Value{Version: "no string", Now: time.Now()}, nil // it has no data, and counts as damaged
+				}
+			}
+		})
 	}
-	return values, err
+	work.Wait()
+	return values, errors.Join(errs...)
 }
 
 // putOld is Put for a lock with an old key.

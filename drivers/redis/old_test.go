@@ -288,4 +288,7 @@ func TestInvalidOldKeys(t *testing.T) {
 	if _, err := Open(t.Context(), "redis://127.0.0.1?cluster=true", WithOldKeys(oldKeyOf)); !errors.Is(err, driver.ErrInvalid) {
 		t.Error(err)
 	}
+	if _, err := Open(t.Context(), "redis://127.0.0.1", WithOldKeys(nil)); !errors.Is(err, driver.ErrInvalid) {
+		t.Error(err)
+	}
 }

@@ -237,12 +237,14 @@ var errMoved = errors.New("the servers have changed during the list: list again"
 // items reads the values of keys that were listed.
 func (s *store) items(ctx context.Context, keys []string) ([]cas.Item, error) {
 	items := make([]cas.Item, len(keys))
+	for i, key := range keys {
+		items[i].Key = key
+	}
+	if s.old != nil {
+		return items, nil // each is read with its old key
+	}
 	read, err := s.getAll(ctx, keys)
 	for i := 0; i < len(keys) && err == nil; i++ {
-		items[i].Key = keys[i]
-		if s.old != nil {
-			continue // it is read with its old key
-		}
 		if v, failed := read[i].value(); failed == nil { // else it is no string, or has moved: it is read when it is needed
 			items[i].Value = v
 		}
