@@ -90,8 +90,6 @@ func classify(answer httpstore.Answer) error {
 	case answer.Status == http.StatusMisdirectedRequest:
 		return &elsewhereError{driver.Denied(errors.New("the member refuses the name by which it is addressed (421): add it to " +
 			"--host-whitelist, or use TLS"))}
-	case has("HTTP request to an HTTPS server"):
-		return &elsewhereError{driver.Denied(errors.New("the member demands TLS: use the scheme etcds"))}
 	case f.Message == "": // that of a proxy says nothing of what etcd has done
 		return &unknownError{fmt.Errorf("%w (HTTP status %d)", errNoEtcd, answer.Status)}
 	case answer.Status >= http.StatusInternalServerError:

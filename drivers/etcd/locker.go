@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -26,8 +25,8 @@ const (
 
 	// maxRequests is how many requests are under way at a time. As many connections stay open.
 	maxRequests = 32
-	// ownStreams is how many keys have a stream of their own to watch them, and so a connection. All others share one.
-	ownStreams = 16
+	// maxStreams is how many keys are watched at a time, each on a connection of its own.
+	maxStreams = 64
 	// maxAnswer bounds an answer: that about a page of a list, whose values may have 64 KiB of data each.
 	maxAnswer = 64 << 20
 )
@@ -153,17 +152,12 @@ type store struct {
 	client    *httpstore.Client
 	transport *http.Transport
 	slots     chan struct{} // a place for each request under way
-
-	own    chan struct{} // a place for each stream that watches one key
-	shared shared
-	ctx    context.Context //nolint:containedctx // that of the shared stream, which close ends
-	stop   context.CancelFunc
-	work   sync.WaitGroup
+	streams   chan struct{} // a place for each key that is watched
 }
 
 func newStore(t target, c settings) *store {
-	s := &store{settings: c, members: newMembers(t.members), slots: make(chan struct{}, maxRequests), own: make(chan struct{}, ownStreams)}
-	s.ctx, s.stop = context.WithCancel(context.Background())
+	s := &store{settings: c, members: newMembers(t.members), slots: make(chan struct{}, maxRequests),
+		streams: make(chan struct{}, maxStreams)}
 	if t.username != "" {
 		s.login = &login{name: t.username, password: t.password}
 	}
@@ -190,12 +184,9 @@ func (s *store) info() driver.Info {
 	return driver.Info{Backend: backend, Expiry: driver.ByObservation, Failover: driver.GrantsSurvive, History: s.history}
 }
 
-// close ends the shared stream, and all connections.
+// close ends the connections.
 func (s *store) close(context.Context) error {
-	s.stop()
-	s.shared.mu.Lock() // no stream begins after this
-	s.shared.mu.Unlock()
-	s.work.Wait()
+	s.members.close()
 	s.transport.CloseIdleConnections()
 	return nil
 }

@@ -96,3 +96,10 @@ func (m *members) note(from *member, cluster uint64) error {
 	}
 	return nil
 }
+
+// close ends what uses the current member.
+func (m *members) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.end()
+}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,13 +36,8 @@ type header struct {
 	Revision  int64  `json:"revision,string"`
 }
 
-func (h *headed) head() header { return h.Header }
-
-// answer is what an answer is decoded into.
-type answer interface{ head() header }
-
 // ask makes a request at the present member and, as far as that is safe, at the next ones.
-func (s *store) ask(ctx context.Context, c call, into answer) error {
+func (s *store) ask(ctx context.Context, c call, into any) error {
 	all, _ := s.members.order()
 	var failed []error
 	for i, m := range all {
@@ -50,7 +47,9 @@ func (s *store) ask(ctx context.Context, c call, into answer) error {
 		}
 		err := s.askMember(ctx, m, limit, c, into)
 		if err == nil {
-			s.members.stay(m)
+			if i > 0 {
+				s.members.stay(m)
+			}
 			return nil
 		}
 		var next *elsewhereError
@@ -65,7 +64,7 @@ func (s *store) ask(ctx context.Context, c call, into answer) error {
 
 // askMember makes a request at one member, within a time limit. If the login has ended, the member has done nothing, and it is asked again
 // with another one. An *elsewhereError says that another member may be asked.
-func (s *store) askMember(ctx context.Context, m *member, limit time.Duration, c call, into answer) error {
+func (s *store) askMember(ctx context.Context, m *member, limit time.Duration, c call, into any) error {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -109,7 +108,7 @@ func (at attempt) elsewhereIf(err error) error {
 }
 
 // logInAndSend makes a request with the token of a login, if there is one.
-func (at attempt) logInAndSend(c call, into answer) error {
+func (at attempt) logInAndSend(c call, into any) error {
 	if at.login == nil {
 		err := at.send(c, "", into)
 		if errors.Is(err, errToken) {
@@ -143,7 +142,7 @@ func (at attempt) logInAndSend(c call, into answer) error {
 }
 
 // send makes one request.
-func (at attempt) send(c call, token string, into answer) error {
+func (at attempt) send(c call, token string, into any) error {
 	text, err := json.Marshal(c.body)
 	if err != nil {
 		return err
@@ -155,19 +154,13 @@ func (at attempt) send(c call, token string, into answer) error {
 	var connected atomic.Bool
 	traced := httptrace.WithClientTrace(at.limited, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	got, err := at.client.Send(traced, at.request(at.member, c.path, text, token))
-	if err == nil && !got.Done() {
-		err = classify(got)
-	} else if err == nil && json.Unmarshal(got.Body, into) != nil {
-		err = errNoEtcd
-	} else if err == nil {
-		err = at.members.note(at.member, into.head().ClusterID)
-		if err != nil && c.writes {
-			err = errors.New(driver.ErrorText(err)) // it was done there
-		} else if err != nil {
-			err = &elsewhereError{err}
-		}
-	} else {
+	switch {
+	case err != nil:
 		err = at.unanswered(began, connected.Load(), err)
+	case !got.Done():
+		err = classify(got)
+	default:
+		err = at.read(c, got.Body, into)
 	}
 	if err == nil || at.ctx.Err() != nil {
 		return err
@@ -177,6 +170,23 @@ func (at attempt) send(c call, token string, into answer) error {
 		at.members.leave(at.member)
 	}
 	return inMember(at.member, err)
+}
+
+// read decodes an answer. It leaves into alone if the answer is that of another cluster: another member may be asked after it.
+func (at attempt) read(c call, body []byte, into any) error {
+	var h headed
+	if json.Unmarshal(body, &h) != nil {
+		return &unknownError{errNoEtcd}
+	}
+	if err := at.members.note(at.member, h.Header.ClusterID); err != nil && c.writes {
+		return errors.New(driver.ErrorText(err)) // it was done there
+	} else if err != nil {
+		return &elsewhereError{err}
+	}
+	if json.Unmarshal(body, into) != nil {
+		return errNoEtcd
+	}
+	return nil
 }
 
 // patience is how long a member may be silent until its caller gives up without the member counting as failed.
@@ -195,6 +205,8 @@ func (at attempt) unanswered(began time.Time, connected bool, err error) error {
 		return &unknownError{errors.New("it has not answered in time")}
 	case at.limited.Err() != nil:
 		return notSent(errors.New("no connection was made in time"))
+	case connected && errors.Is(err, io.EOF) && strings.HasPrefix(at.member.url, "http:") && !at.members.isKnown(at.member):
+		return &unknownError{errors.New("it has closed the connection without an answer: if it demands TLS, the scheme is etcds")}
 	case connected:
 		return &unknownError{err}
 	}
@@ -229,12 +241,12 @@ func (s *store) compareClusters(ctx context.Context) error {
 	all, _ := s.members.order()
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs, done := make([]error, len(all)), make(chan int, len(all))
+	errs, done := make([]error, len(all)), make(chan int)
 	for i, m := range all {
-		s.work.Go(func() {
+		go func() { // it ends with the loop that follows
 			errs[i] = s.askMember(limited, m, s.timeout, s.look(), &rangeAnswer{})
 			done <- i
-		})
+		}()
 	}
 	answered := false
 	for range all {

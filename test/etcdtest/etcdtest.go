@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +38,9 @@ func Main(m *testing.M) { serverprocess.Main(m) }
 // Server is a member of a cluster. Its methods are safe for concurrent use.
 type Server struct {
 	*serverprocess.Server
-	data string
+	data   string
+	scheme string       // http or https
+	client *http.Client // that of the tests
 }
 
 // URL is that of the member, without a prefix.
@@ -59,6 +62,18 @@ func Start(tb testing.TB, args ...string) *Server {
 	return serverprocess.Owned(tb, s, err)
 }
 
+// StartTLS is Start for a member with TLS. certFile and keyFile are those with which the tests ask it.
+func StartTLS(tb testing.TB, certFile, keyFile string, args ...string) *Server {
+	tb.Helper()
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Server{scheme: "https", client: &http.Client{Timeout: askTimeout, Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}}}} //nolint:gosec // the test has started it
+	return serverprocess.Owned(tb, s, s.start(tb.Context(), tb.TempDir(), args...))
+}
+
 // StartCluster starts a cluster of so many members for this test alone, and returns when it has a leader.
 func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
@@ -73,7 +88,7 @@ func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	}
 	all, configs := make([]*Server, n), make([]serverprocess.Config, n)
 	for i := range all {
-		all[i] = &Server{}
+		all[i] = plain()
 		configs[i] = config(program, all[i], peers[i], append([]string{fmt.Sprintf("--name=m%d", i), "--initial-cluster=" +
 			strings.Join(names, ",")}, args...)...)
 	}
@@ -90,19 +105,29 @@ func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 
 // New starts a cluster of one member with its data under dir. The caller removes it.
 func New(ctx context.Context, dir string, args ...string) (*Server, error) {
+	s := plain()
+	if err := s.start(ctx, dir, args...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// plain is a member without TLS that has not been started.
+func plain() *Server { return &Server{scheme: "http", client: client} }
+
+// start starts a member that has no others.
+func (s *Server) start(ctx context.Context, dir string, args ...string) error {
 	program, err := testservers.Etcd(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := &Server{}
-	const nobody = "http://127.0.0.1:1" // it has no other members
+	const nobody = "http://127.0.0.1:1"
 	servers, err := serverprocess.Start(ctx, dir, config(program, s, nobody, append([]string{"--listen-peer-urls=http://127.0.0.1:0",
 		"--initial-cluster=default=" + nobody}, args...)...))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.Server = servers[0]
 	}
-	s.Server = servers[0]
-	return s, nil
+	return err
 }
 
 // config is that of a member. Later arguments replace earlier ones.
@@ -111,32 +136,21 @@ func config(program string, s *Server, peer string, args ...string) serverproces
 		Name: "etcd", Program: program,
 		Args: func(port, data string) []string {
 			s.data = data
-			at := "http://" + serverprocess.Host + ":" + port
+			at := s.scheme + "://" + serverprocess.Host + ":" + port
 			return append([]string{"--data-dir=" + filepath.Join(data, "etcd"), "--listen-client-urls=" + at, "--advertise-client-urls=" + at,
 				"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--log-level=error"}, args...)
 		},
 		Ready: func(ctx context.Context, port string) bool {
-			health, err := get(ctx, "http://"+serverprocess.Host+":"+port+"/health")
+			health, err := s.send(ctx, http.MethodGet, "", s.scheme+"://"+serverprocess.Host+":"+port+"/health", nil)
 			return err == nil && bytes.Contains(health, []byte(`"true"`))
 		},
 	}
 }
 
-// client keeps no connections: tests look for goroutines that are left over.
-var client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+const askTimeout = 30 * time.Second
 
-func get(ctx context.Context, url string) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	return io.ReadAll(resp.Body)
-}
+// client keeps no connections: tests look for goroutines that are left over.
+var client = &http.Client{Timeout: askTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // Ask makes a request to the gateway of a member, such as /v3/kv/range, with a body of fields. The answer is JSON.
 func (s *Server) Ask(ctx context.Context, token, path string, fields map[string]any) ([]byte, error) {
@@ -144,21 +158,25 @@ func (s *Server) Ask(ctx context.Context, token, path string, fields map[string]
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr()+path, bytes.NewReader(body))
+	return s.send(ctx, http.MethodPost, token, s.scheme+"://"+s.Addr()+path, body)
+}
+
+func (s *Server) send(ctx context.Context, method, token, url string, body []byte) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	if token != "" {
 		r.Header.Set("Authorization", token)
 	}
-	resp, err := client.Do(r)
+	resp, err := s.client.Do(r)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s %s", path, resp.Status, answer)
+		err = fmt.Errorf("%s: %s %s", r.URL.Path, resp.Status, answer)
 	}
 	return answer, err
 }
@@ -205,9 +223,14 @@ func (s *Server) EnableLogin(ctx context.Context, prefix string, users map[strin
 const Reader = "reader"
 
 func permission(prefix, kind string) map[string]any {
+	return map[string]any{"name": "locks", "perm": map[string]any{"permType": kind, "key": []byte(prefix), "range_end": endOf(prefix)}}
+}
+
+// endOf is the end of the keys with a prefix.
+func endOf(prefix string) []byte {
 	end := []byte(prefix)
 	end[len(end)-1]++
-	return map[string]any{"name": "locks", "perm": map[string]any{"permType": kind, "key": []byte(prefix), "range_end": end}}
+	return end
 }
 
 // AskAsRoot is Ask with the login of root.
@@ -229,9 +252,7 @@ func (s *Server) SetRight(ctx context.Context, prefix string, right bool) error 
 		_, err := s.AskAsRoot(ctx, "/v3/auth/role/grant", permission(prefix, "READWRITE"))
 		return err
 	}
-	end := []byte(prefix)
-	end[len(end)-1]++
-	_, err := s.AskAsRoot(ctx, "/v3/auth/role/revoke", map[string]any{"role": "locks", "key": []byte(prefix), "range_end": end})
+	_, err := s.AskAsRoot(ctx, "/v3/auth/role/revoke", map[string]any{"role": "locks", "key": []byte(prefix), "range_end": endOf(prefix)})
 	return err
 }
 
