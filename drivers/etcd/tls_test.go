@@ -81,7 +81,7 @@ func TestTLS(t *testing.T) {
 	cert, key := ca.sign(t, "client", "")
 	s := etcdtest.StartTLS(t, cert, key, "--cert-file="+serverCert, "--key-file="+serverKey, "--client-cert-auth", "--trusted-ca-file="+caFile)
 	rawURL := func(user, certFile, keyFile string) string {
-		return "etcds://" + user + s.Addr() + "?caFile=" + caFile + "&certFile=" + certFile + "&keyFile=" + keyFile
+		return "etcds://" + user + s.Addr() + "?requestTimeout=30s&caFile=" + caFile + "&certFile=" + certFile + "&keyFile=" + keyFile
 	}
 	l := openAt(t, rawURL("", cert, key))
 	lease, err := l.TryAcquire(t.Context(), request("n", "a"))

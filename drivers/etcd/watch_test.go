@@ -20,7 +20,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	proxy := castest.NewProxy(t, startWithLogin(t, "--auth-token-ttl=1").Addr())
 	s := storeAt(t, "etcd://"+appUser+":"+appPassword+"@"+proxy.Addr())
-	castest.RunWatch(t, castest.Watched{Store: s, Watch: s.watch, Cut: proxy.Cut})
+	castest.RunWatch(t, castest.Watched{Store: s, Watch: s.watch, Cut: proxy.Cut, Limit: time.Minute})
 }
 
 // follow calls watch until the test ends, again after an error, as a Locker does.
