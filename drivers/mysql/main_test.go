@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -28,13 +29,16 @@ func with(rawURL string, params ...string) string {
 // openAt makes a Locker that is closed at the end of the test.
 func openAt(t testing.TB, rawURL string, opts ...Option) *Locker {
 	t.Helper()
-	l, err := Open(t.Context(), rawURL, opts...)
+	l, err := Open(t.Context(), rawURL, append([]Option{quiet}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	closeAtEnd(t, l)
 	return l
 }
+
+// quiet opens a Locker that logs nothing.
+func quiet(c *config) { c.logger = slog.New(slog.DiscardHandler) }
 
 func closeAtEnd(t testing.TB, l *Locker) {
 	t.Helper()
@@ -48,7 +52,7 @@ func closeAtEnd(t testing.TB, l *Locker) {
 // storeAt makes the store of a Locker that probes nothing.
 func storeAt(t testing.TB, rawURL string, opts ...Option) *store {
 	t.Helper()
-	l, err := Open(t.Context(), rawURL, append(opts, unprobed)...)
+	l, err := Open(t.Context(), rawURL, append(opts, quiet, unprobed)...)
 	if err == nil {
 		closeAtEnd(t, l)
 		err = l.store.prepare(t.Context())
