@@ -12,7 +12,6 @@ require (
 	github.com/charmbracelet/x/vt v0.0.0-20260305213658-fe36e8c10185
 	github.com/holdfast-go/holdfast v0.0.0
 	github.com/holdfast-go/holdfast/drivers/kubernetes v0.0.0
-	github.com/holdfast-go/holdfast/drivers/mysql v0.0.0
 	github.com/holdfast-go/holdfast/drivers/redis v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0
@@ -107,5 +106,3 @@ replace github.com/holdfast-go/holdfast/drivers/postgres => ../../drivers/postgr
 replace github.com/holdfast-go/holdfast/drivers/redis => ../../drivers/redis
 
 replace github.com/holdfast-go/holdfast/drivers/kubernetes => ../../drivers/kubernetes
-
-replace github.com/holdfast-go/holdfast/drivers/mysql => ../../drivers/mysql

@@ -37,7 +37,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	s, servers, optional := realSystem(ctx), []server{mongod, postgres, redis, mariaDB, azurite}, optionalNeeds
+	s, servers, optional := realSystem(ctx), []server{mongod, postgres, redis, azurite}, optionalNeeds
 	if len(os.Args) == 2 {
 		servers, optional = nil, nil
 		switch os.Args[1] {
@@ -160,13 +160,8 @@ var (
 		func() bool { return testservers.MongodIsInstalled() || testservers.MongodIsCached() }, testservers.Mongod}
 	postgres = server{"PostgreSQL", testservers.EnvPostgresURL, testservers.PostgresIsInstalled, testservers.PostgresBin}
 	redis    = server{"Redis", testservers.EnvRedisURL, testservers.RedisIsInstalled, testservers.RedisServer}
-	mariaDB  = server{"MariaDB", testservers.EnvMySQLURL, testservers.MariaDBIsInstalled,
-		func(ctx context.Context) (string, error) {
-			m, err := testservers.MariaDBServer(ctx)
-			return m.Server, err
-		}}
-	azurite = server{"Azurite", testservers.EnvAzblobURL, testservers.AzuriteIsCached, testservers.Azurite}
-	axe     = server{"axe-core", "", testservers.AxeIsCached, testservers.Axe}
+	azurite  = server{"Azurite", testservers.EnvAzblobURL, testservers.AzuriteIsCached, testservers.Azurite}
+	axe      = server{"axe-core", "", testservers.AxeIsCached, testservers.Axe}
 )
 
 // firstRun announces what a run on a new machine costs. docs/development.md has the parts.

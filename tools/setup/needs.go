@@ -50,9 +50,6 @@ func needs() []need {
 	if !redis.isProvided() {
 		all = append(all, redisNeeds()...)
 	}
-	if !mariaDB.isProvided() && !testservers.CanFetchMariaDB() {
-		all = append(all, mariaDBNeed)
-	}
 	if !postgres.isProvided() {
 		all = append(all, postgresNeeds()...)
 	}
@@ -158,14 +155,6 @@ func redisNeeds() []need {
 			testservers.EnvRedisURL + " to a server to test against",
 		met: func(system) bool { return testservers.RedisIsInstalled() },
 	}}
-}
-
-// mariaDBNeed is required where it cannot be fetched.
-var mariaDBNeed = need{
-	name: "MariaDB", reason: "the MySQL driver is tested on it",
-	packages:    map[string]string{"dnf": "mariadb-server", "apk": "mariadb", "brew": "mariadb"},
-	alternative: "set " + testservers.EnvMariaDBServer + " to a mariadbd, or " + testservers.EnvMySQLURL + " to a server to test against",
-	met:         func(system) bool { return testservers.MariaDBIsInstalled() },
 }
 
 // pip is required to fetch a server.
