@@ -5,18 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // Other is a holder that does not use this package, but changes what the store keeps beside the data of a value, by a
 // protocol of its own. The Locker respects it like any holder. It reports a token for it, which the holder itself does not know.
 type Other struct {
 	// Mark stands for the holder and its last renewal: each renewal changes it. It is empty if the other program has
-	// released the lock, or has removed the holder.
+	// released the lock, has removed the holder, or may have had the lock since the last grant and left no trace.
 	Mark string
 	// Owner is for people to read.
 	Owner string
@@ -41,12 +43,13 @@ func isOther(holder string) bool { return strings.HasPrefix(holder, otherPrefix)
 
 // overlay puts another program's holder into a record that does not know of it, or of its last renewal.
 func (r *record) overlay(o Other, step time.Duration) {
-	known := isOther(r.Holder)
+	known, before := isOther(r.Holder), r.Grants
 	if !known && o.Mark != "" {
 		r.Grants++
 	}
 	r.Grants = max(r.Grants, o.Grants)
-	if o.Mark == "" || !known {
+	more := min(r.Grants-before, math.MaxInt32)
+	if o.Mark == "" || !known || more > 0 {
 		end := driver.EndUnknown
 		if known {
 			end = driver.EndReleased
@@ -62,8 +65,10 @@ func (r *record) overlay(o Other, step time.Duration) {
 		r.Expires = renewed // the turns of the waiters count from here
 		return
 	}
-	if !known { // the token lies between those of the grants before and after; it stays while others follow one another
-		r.Token, r.Writes = r.Token+1, 0
+	// Each holder that is counted has a token of its own, between those of the grants before and after. Where none are counted, those that
+	// follow one another share one.
+	if more > 0 {
+		r.Token, r.Writes = r.Token+more, 0
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(o.Mark))
@@ -90,8 +95,9 @@ func (s *state) withhold() {
 type Present struct {
 	// Name is that of the lock.
 	Name string
-	// Held says that there is a holder, whether or not its lease has ended. Other says that it is an [Other].
-	Held, Other bool
+	// Held says that there is a holder, whether or not its lease has ended. Other says that it is an [Other], and Shared that there are
+	// readers, of whom the other fields show the latest.
+	Held, Other, Shared bool
 	// Owner, Token, TTL and the times are those of the last grant. Renewals rises with each renewal of it.
 	Owner                 string
 	Token, Renewals       uint64
@@ -114,8 +120,8 @@ func ReadPresent(data []byte) (p Present, ok bool) {
 	if json.Unmarshal(data, &r) != nil || r.Format != format || r.Name == "" {
 		return Present{}, false
 	}
-	return Present{Name: r.Name, Held: r.Holder != "", Other: isOther(r.Holder), Owner: r.Owner, Token: r.Token,
-		Renewals: r.Renewals, TTL: r.TTL, AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Grants: r.Grants}, true
+	return Present{Name: r.Name, Held: r.Holder != "", Other: isOther(r.Holder), Shared: r.Holder == lockstate.Shared, Owner: r.Owner,
+		Token: r.Token, Renewals: r.Renewals, TTL: r.TTL, AcquiredAt: r.AcquiredAt, RenewedAt: r.RenewedAt, Grants: r.Grants}, true
 }
 
 // bare makes the record of a value without data that an Other has made.

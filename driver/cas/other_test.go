@@ -3,6 +3,7 @@ package cas_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,60 @@ func TestOtherHolder(t *testing.T) {
 		r, err := l.Inspect(t.Context(), "x")
 		if err != nil || r.Owner != "owner 2" || len(r.History) == 0 || r.History[0].Owner != "their b" {
 			t.Errorf("record %+v, %v; want that of owner 2, after the other", r, err)
+		}
+	}
+}
+
+// Promise 3: where grants are counted, each has a token of its own, also if nothing was stored during it: so a person who frees the lock of
+// one does not hit the next.
+func TestTokensOfOthers(t *testing.T) {
+	t.Parallel()
+	store, clock, l := openShared(t)
+	last, grants := uint64(0), uint64(0)
+	seen := func(token uint64, what string) {
+		t.Helper()
+		if token <= last {
+			t.Errorf("%s has token %d after %d", what, token, last)
+		}
+		last = token
+	}
+	for range 3 { // the first time without a record
+		for _, mark := range []string{"a", "b"} {
+			grants++
+			for again := range 2 { // a renewal
+				o := other(fmt.Sprint(mark, again), clock.Now())
+				o.Grants = grants
+				store.hold("x", o)
+				r, err := l.Inspect(t.Context(), "x")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if again == 0 {
+					seen(r.Token, mark)
+				} else if r.Token != last {
+					t.Errorf("a renewal changes the token %d to %d", last, r.Token)
+				}
+				if err := l.BreakNow(t.Context(), "x", driver.BreakToken(last+7)); !errors.Is(err, driver.ErrHeld) {
+					t.Errorf("a break of another one: %v, want that another holds the lock", err)
+				}
+				if _, there := store.other[keyOf("x")]; !there {
+					t.Fatal("the token of another one frees the lock")
+				}
+			}
+		}
+		store.hold("x", cas.Other{RenewedAt: clock.Now(), Grants: grants})
+		clock.Advance(time.Second)
+		lease, err := l.TryAcquire(t.Context(), request("x", "1", time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen(lease.Token, "the next holder")
+		if r, err := l.Inspect(t.Context(), "x"); err != nil || len(r.History) > 0 && r.History[0].Owner != "owner 1" {
+			t.Errorf("the past holders are %+v, %v: none of the others was stored", r.History, err)
+		}
+		grants++
+		if err := l.Release(t.Context(), lease); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

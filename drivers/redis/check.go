@@ -148,8 +148,21 @@ func (e *examination) eviction(context.Context) bool {
 	case policy == "":
 		e.Unchecked(subjectEviction, "", "the server does not say what it removes when its memory is full")
 		e.lacks("the eviction policy is not known")
+	case e.store.old != nil && strings.HasPrefix(policy, "volatile-"): // old keys have an expiry
+		const remedy = "set maxmemory-policy to noeviction as long as there are old keys"
+		e.lacks("the policy %s removes old keys", policy)
+		if limit > 0 {
+			e.Wrong(subjectEviction, remedy, "CONFIG SET maxmemory-policy noeviction", "when its memory is full, the server removes old keys "+
+				"of locks that are held: then old programs take them, too (maxmemory-policy %s)", policy)
+		} else {
+			e.Doubtful(subjectEviction, remedy, "with a maxmemory, the server would remove old keys of locks that are held: then old "+
+				"programs would take them, too (maxmemory-policy %s)", policy)
+		}
 	case strings.HasPrefix(policy, "allkeys-"):
-		const remedy = "set maxmemory-policy to noeviction, or to one that begins with volatile-"
+		remedy := "set maxmemory-policy to noeviction, or to one that begins with volatile-"
+		if e.store.old != nil {
+			remedy = "set maxmemory-policy to noeviction"
+		}
 		e.lacks("the policy %s removes locks", policy)
 		if limit > 0 {
 			e.Wrong(subjectEviction, remedy, "CONFIG SET maxmemory-policy noeviction",
@@ -237,6 +250,9 @@ func (e *examination) replicas(ctx context.Context) bool {
 		}
 		e.OK(subjectReplicas, "%d are connected, and a grant waits for %d of them", n, needed)
 	}
+	if e.store.old != nil {
+		e.lacks("old programs do not wait for replicas")
+	}
 	if needed < n {
 		e.lacks("a replica may be promoted that lacks a grant which %d of %d have", needed, n)
 	}
@@ -245,6 +261,9 @@ func (e *examination) replicas(ctx context.Context) bool {
 
 // waking publishes something, and waits for it.
 func (e *examination) waking(ctx context.Context) bool {
+	if e.store.old != nil {
+		return true // waiters poll
+	}
 	name, text := e.store.channel("~probe"), rand.Text()
 	err := func() error {
 		limited, cancel := context.WithTimeout(ctx, e.store.config.timeout)

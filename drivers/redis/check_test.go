@@ -10,9 +10,9 @@ import (
 )
 
 // examine returns what the check of a server finds, by subject.
-func examine(t *testing.T, rawURL string) map[string]driver.Finding {
+func examine(t *testing.T, rawURL string, opts ...Option) map[string]driver.Finding {
 	t.Helper()
-	l := openAt(t, rawURL, unprobed)
+	l := openAt(t, rawURL, append(opts, unprobed)...)
 	found := map[string]driver.Finding{}
 	if err := l.Check(t.Context(), func(f driver.Finding) { found[f.Subject] = f }); err != nil {
 		t.Fatal(err)
@@ -58,6 +58,18 @@ func TestCheckGrades(t *testing.T) {
 		wantFinding(t, found, subjectEviction, driver.LevelWrong, "any key")
 		wantFinding(t, found, subjectPersistence, driver.LevelDoubtful, "everysec")
 		wantFinding(t, found, subjectGrade, driver.LevelOK, "removes locks")
+	})
+	t.Run("old keys", func(t *testing.T) {
+		t.Parallel()
+		s := redistest.Start(t, "--maxmemory-policy", "volatile-lru")
+		wantFinding(t, examine(t, s.URL()), subjectEviction, driver.LevelOK, "removes no locks")
+		wantFinding(t, examine(t, s.URL(), WithOldKeys(oldKeyOf)), subjectEviction, driver.LevelDoubtful, "old keys")
+		if err := client(t, s.Addr()).ConfigSet(t.Context(), "maxmemory", "100mb").Err(); err != nil {
+			t.Fatal(err)
+		}
+		found := examine(t, s.URL(), WithOldKeys(oldKeyOf))
+		wantFinding(t, found, subjectEviction, driver.LevelWrong, "old keys")
+		wantFinding(t, found, subjectGrade, driver.LevelOK, "removes old keys")
 	})
 	t.Run("no fsync while it is rewritten", func(t *testing.T) {
 		t.Parallel()

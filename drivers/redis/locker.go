@@ -44,6 +44,8 @@ type config struct {
 	replicas  int // negative: as many as are known
 	onlyReads bool
 	cluster   bool
+	oldKeys   bool
+	oldKey    func(name string) string
 	sent      func()
 }
 
@@ -148,6 +150,15 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 		o.TLSConfig.MinVersion = tls.VersionTLS12
 	}
 	s := &store{config: c, db: o.DB}
+	switch {
+	case !c.oldKeys:
+	case c.oldKey == nil:
+		return nil, connectError(driver.Invalid("WithOldKeys", "nil", "a function that returns the old key of a name"))
+	case c.cluster:
+		return nil, connectError(driver.Invalid("WithOldKeys", "with a Redis Cluster", "used with one primary: two keys may be on two servers"))
+	default:
+		s.old = newOldScripts()
+	}
 	s.hub = &hub{store: s}
 	switch {
 	case c.cluster:
@@ -163,6 +174,9 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	}
 	if c.onlyReads {
 		config.ProbeRounds = -1
+	}
+	if s.old != nil {
+		config.Watch = nil // nothing reports what other programs do
 	}
 	var err error
 	if l.Locker, err = cas.Open(ctx, s, config); err != nil {
@@ -185,12 +199,17 @@ type store struct {
 	config  config
 	db      int
 	hub     *hub
+	old     *oldScripts // nil without old keys
 	calls   sync.WaitGroup
 }
 
 func (s *store) info() driver.Info {
-	return driver.Info{Backend: backend, Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten, Modes: driver.Modes{Shared: true},
+	info := driver.Info{Backend: backend, Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten, Modes: driver.Modes{Shared: true},
 		History: s.config.history}
+	if s.old != nil {
+		info.Modes = driver.Modes{} // other programs do not know of them
+	}
+	return info
 }
 
 // close ends all connections, and waits for what uses them.

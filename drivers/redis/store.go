@@ -47,8 +47,15 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 }
 
 func (s *store) get(ctx context.Context, key string) (cas.Value, error) {
+	old, is, err := s.oldKey(key)
+	switch {
+	case err != nil:
+		return cas.Value{}, err
+	case is:
+		return s.getOld(ctx, key, old)
+	}
 	var r reading
-	err := s.send(ctx, s.key(key), true, func(b batch) goredis.Cmder {
+	err = s.send(ctx, s.key(key), true, func(b batch) goredis.Cmder {
 		r.now = b.pipe.Time(ctx)
 		b.ask()
 		r.got = b.pipe.Get(ctx, s.key(key))
@@ -63,6 +70,9 @@ func (s *store) get(ctx context.Context, key string) (cas.Value, error) {
 // GetBatch implements [cas.BatchGetter].
 func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error) {
 	return do(ctx, s, func(ctx context.Context) ([]cas.Value, error) {
+		if s.old != nil {
+			return s.getEach(ctx, keys)
+		}
 		read, err := s.getAll(ctx, keys)
 		values := make([]cas.Value, len(keys))
 		for i := 0; i < len(keys) && err == nil; i++ {
@@ -112,6 +122,13 @@ func (s *store) getAll(ctx context.Context, keys []string) ([]reading, error) {
 // Put implements [cas.Store]. With replicas it is one round trip, too.
 func (s *store) Put(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
 	return do(ctx, s, func(ctx context.Context) (cas.Written, error) {
+		old, is, err := s.oldKey(key)
+		switch {
+		case err != nil:
+			return cas.Written{}, err
+		case is:
+			return s.putOld(ctx, key, old, data, version)
+		}
 		script, args := putScript.EvalSha, []any{version, data, s.channel(key)}
 		var written *goredis.Cmd
 		confirmed := func() error { return nil }
@@ -122,7 +139,7 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 			confirmed = s.addWait(ctx, b)
 			return written
 		}
-		err := s.send(ctx, s.key(key), false, put)
+		err = s.send(ctx, s.key(key), false, put)
 		if err == nil && goredis.HasErrorPrefix(written.Err(), "NOSCRIPT") {
 			script = putScript.Eval
 			err = s.send(ctx, s.key(key), false, put)
@@ -220,9 +237,14 @@ var errMoved = errors.New("the servers have changed during the list: list again"
 // items reads the values of keys that were listed.
 func (s *store) items(ctx context.Context, keys []string) ([]cas.Item, error) {
 	items := make([]cas.Item, len(keys))
+	for i, key := range keys {
+		items[i].Key = key
+	}
+	if s.old != nil {
+		return items, nil // each is read with its old key
+	}
 	read, err := s.getAll(ctx, keys)
 	for i := 0; i < len(keys) && err == nil; i++ {
-		items[i].Key = keys[i]
 		if v, failed := read[i].value(); failed == nil { // else it is no string, or has moved: it is read when it is needed
 			items[i].Value = v
 		}

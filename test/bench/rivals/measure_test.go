@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 		fmt.Println("lost", err)
 		select {}
 	}
+	if r, child := strings.CutPrefix(os.Getenv(envRival), "redis/"); child {
+		holdRedis(r, os.Getenv(envAt))
+		select {}
+	}
 	os.Exit(serverprocess.Run(m))
 }
 
