@@ -46,14 +46,13 @@ func newOldScripts() *oldScripts {
 	return &oldScripts{
 		read: goredis.NewScript("#!lua flags=no-writes" + readBoth + `return {time[1], time[2], version(record, old, ends), record, old, ends}`),
 		// ARGV: the version, the value, the channel, until when the lock is held, in milliseconds, and what the old key then has. The lock
-		// is free if that time is 0, and -1 if another program holds it. A lease that is over already is not written: it would have no old
-		// key. The answer to a write that would free another program's lock has an empty version.
+		// is free if that time is 0, and -1 if another program holds it. Of a lease that is over already no old key is written: it counts as
+		// free. The answer to a write that would free another program's lock has an empty version.
 		//
 		// Promise 1: no old key that another has set is replaced or deleted. What may be refused comes first: then nothing is written.
 		put: goredis.NewScript("#!lua" + readBoth + `
 local left = ARGV[4] - time[1] * 1000 - math.floor(time[2] / 1000)
 if version(record, old, ends) ~= ARGV[1] or left > 0 and old and old ~= ARGV[5] then return {time[1], time[2]} end
-if left <= 0 and ARGV[4] ~= '0' and ARGV[4] ~= '-1' then return {time[1], time[2]} end
 if ARGV[4] == '0' and old and old ~= ARGV[5] then return {time[1], time[2], ''} end
 if ARGV[4] == '0' then redis.call('DEL', KEYS[2])
 elseif left > 0 then redis.call('SET', KEYS[2], ARGV[5], 'PXAT', ARGV[4]) end
@@ -160,8 +159,8 @@ func otherAt(old, value string, ends int64, now time.Time) *cas.Other {
 		ttl = max(time.Millisecond, min(ttl, time.UnixMilli(ends).Sub(now)))
 	}
 	// The value proves whose the lock is: it is not shown.
-	return &cas.Other{Mark: fmt.Sprintf("%s@%d@%d", versionOf(value), ends, now.UnixNano()), Owner: "a program that uses the key " + driver.Quote(old),
-		TTL: ttl, RenewedAt: now}
+	return &cas.Other{Mark: fmt.Sprintf("%s@%d@%d", versionOf(value), ends, now.UnixNano()),
+		Owner: "a program that uses the key " + driver.Quote(old), TTL: ttl, RenewedAt: now}
 }
 
 // atOnce is how many requests getEach makes at a time.
