@@ -4,11 +4,14 @@ package endtoend
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,8 +20,10 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/backendtest"
+	"github.com/holdfast-go/holdfast/test/kubernetestest"
 	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
+	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
 // backends returns a URL for each backend. With "mem:" each process has its own, and there is no contention.
@@ -30,6 +35,37 @@ func backends(t *testing.T) map[string]string {
 	return all
 }
 
+// modules are the drivers that are modules of their own, by their folders.
+func modules() map[string]func(testing.TB) string {
+	all := map[string]func(testing.TB) string{"postgres": postgrestest.URL}
+	if !testing.Short() { // these are drivers of the full build, which is large
+		all["kubernetes"], all["redis"] = kubernetestest.URL, redistest.URL
+	}
+	return all
+}
+
+// withDrivers makes a file for "go build -overlay", with which the examples import the drivers that are modules of their own.
+func withDrivers(t *testing.T) string {
+	text := "package main\n"
+	for _, folder := range slices.Sorted(maps.Keys(modules())) {
+		text += fmt.Sprintf("import _ %q\n", "github.com/holdfast-go/holdfast/drivers/"+folder)
+	}
+	imports, overlay := filepath.Join(t.TempDir(), "imports.go"), filepath.Join(t.TempDir(), "overlay.json")
+	replace := map[string]string{}
+	for _, example := range []string{"worker", "leases"} {
+		added, err := filepath.Abs("../../examples/" + example + "/zz_imports.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[added] = imports
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	if err := errors.Join(err, os.WriteFile(imports, []byte(text), 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
 const shortestTTL = "15s" // of those that every backend allows
 
 // The same programs, the command and two examples, run on every backend and only the URL changes.
@@ -37,16 +73,23 @@ const shortestTTL = "15s" // of those that every backend allows
 func TestOneProgramOnEveryBackend(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	all := backends(t)
+	for folder, url := range modules() {
+		all[folder] = url(t)
+	}
+	tags := ""
+	if !testing.Short() {
+		tags = "full"
+	}
 	for _, build := range [][]string{
-		{"-C", "../../cmd/holdfast", "build", "-o", dir, "."}, // a module of its own
-		{"build", "-o", dir, "../../examples/worker", "../../examples/leases"},
+		{"-tags", tags, "."},
+		{"-overlay", withDrivers(t), "github.com/holdfast-go/holdfast/examples/worker", "github.com/holdfast-go/holdfast/examples/leases"},
 	} {
-		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
+		arguments := append([]string{"-C", "../../cmd/holdfast", "build", "-o", dir}, build...) // its module has all drivers
+		if out, err := exec.Command("go", arguments...).CombinedOutput(); err != nil {
 			t.Fatalf("build: %v\n%s", err, out)
 		}
 	}
-	all := backends(t)
-	all["postgres"] = postgrestest.URL(t) // only the command knows this driver, which is a module of its own
 	for name, url := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,9 +123,6 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 				t.Errorf("exit code %d, want the command's own", code)
 			}
 			t.Run("command", func(t *testing.T) { t.Parallel(); commandHandsOver(t, command) })
-			if name == "postgres" {
-				return
-			}
 			t.Run("worker", func(t *testing.T) { t.Parallel(); workersTakeOver(t, worker) })
 			t.Run("leases", func(t *testing.T) { t.Parallel(); leasesAreHandedOver(t, leases) })
 		})

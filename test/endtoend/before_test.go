@@ -32,6 +32,10 @@ func TestBesideTheBuildBefore(t *testing.T) {
 		if d, _ := driver.Describe(url); d.Reach == driver.ReachProcess {
 			continue // no other process sees the lock
 		}
+		if out, err := exec.Command(before.path, "ls", "-b", url).CombinedOutput(); err != nil && bytes.Contains(out, []byte("unknown scheme")) {
+			t.Logf("the build before has no driver for %s", name)
+			continue
+		}
 		for _, pair := range [][2]build{{before, today}, {today, before}} {
 			s := &besides{url: url, first: pair[0], second: pair[1], queues: name == "mongodb" || name == "postgres",
 				unknownEnds: name == "azblob"}
