@@ -5,6 +5,8 @@ package driver
 // importPaths are the packages of known drivers, for the error about one that is not imported.
 var importPaths = map[string]string{
 	"azblob":      "github.com/holdfast-go/holdfast/drivers/azblob",
+	"etcd":        "github.com/holdfast-go/holdfast/drivers/etcd",
+	"etcds":       "github.com/holdfast-go/holdfast/drivers/etcd",
 	"file":        "github.com/holdfast-go/holdfast/drivers/file",
 	"kubernetes":  "github.com/holdfast-go/holdfast/drivers/kubernetes",
 	"mem":         "github.com/holdfast-go/holdfast/drivers/memory",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	_ "github.com/holdfast-go/holdfast/drivers/azblob" // each registers its schemes
+	_ "github.com/holdfast-go/holdfast/drivers/etcd"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"

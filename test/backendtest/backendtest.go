@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	_ "github.com/holdfast-go/holdfast/internal/alldrivers" // for driver.Drivers
 	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/etcdtest"
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
@@ -27,6 +28,7 @@ var servers = map[string]func(tb testing.TB) string{
 		service := azuritetest.Shared(tb)
 		return service.URL(service.Fresh(tb))
 	},
+	etcdtest.EnvURL:       etcdtest.URL,
 	postgrestest.EnvURL:   postgrestest.URL,
 	kubernetestest.EnvURL: kubernetestest.URL,
 }

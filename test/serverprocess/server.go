@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -129,6 +130,18 @@ func reservePort(ctx context.Context, count int) (string, *flock.Flock, error) {
 		_ = lock.Unlock()
 	}
 	return "", nil, fmt.Errorf("no free port found in %d tries from %d to %d", tries, firstPort, firstPort+count-1)
+}
+
+// ReservePort returns a port on [Host] that no other server of tests uses until the test ends. It is for one that a server needs in
+// addition, such as that on which the members of a cluster reach each other.
+func ReservePort(tb testing.TB) string {
+	tb.Helper()
+	port, lock, err := reservePort(tb.Context(), portCount)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = lock.Unlock() })
+	return port
 }
 
 // Addr is the server's host and port.

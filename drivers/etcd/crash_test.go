@@ -1,0 +1,169 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/etcdtest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+)
+
+// compete has clients take, renew and release one lock while faults happen, and checks the history: no two hold the lock at once, no token
+// falls, and nobody loses a lease. After each fault there are grants again.
+func compete(t *testing.T, rawURL string, faults int, fault func(round int) error) {
+	t.Helper()
+	var lockers []*Locker
+	for range 4 {
+		lockers = append(lockers, openAt(t, rawURL, WithRequestTimeout(time.Second), onlyReads))
+	}
+	var holder atomic.Pointer[string]
+	var last, grants atomic.Uint64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var clients sync.WaitGroup
+	for i, l := range lockers {
+		clients.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprint(i, "-", n)
+				req := request("n", id) // its TTL is longer than any of the faults
+				began := time.Now()
+				lease, err := l.TryAcquire(ctx, req)
+				if err != nil {
+					if !errors.Is(err, driver.ErrHeld) { // it may be held without an answer
+						_ = l.Release(ctx, driver.Lease{Name: "n", ID: req.ID})
+					}
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				grants.Add(1)
+				if !holder.CompareAndSwap(nil, &id) && time.Since(began) < req.TTL {
+					t.Errorf("%s was granted the lock, and another holds it", id)
+				}
+				if before := last.Swap(lease.Token); lease.Token <= before {
+					t.Errorf("token %d after %d", lease.Token, before)
+				}
+				if _, err = l.Renew(ctx, lease); errors.Is(err, driver.ErrLost) && time.Since(began) < req.TTL {
+					t.Errorf("%s has lost the lock: %v", id, err)
+				}
+				holder.Store(nil)
+				for l.Release(ctx, driver.Lease{Name: "n", ID: req.ID}) != nil && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	await := func() {
+		before := grants.Load()
+		for end := time.Now().Add(2 * time.Minute); grants.Load() < before+10 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		if grants.Load() < before+10 {
+			t.Errorf("%d grants within 2 minutes", grants.Load()-before)
+		}
+	}
+	for round := range faults {
+		await()
+		if err := fault(round); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	await()
+	stop()
+	clients.Wait()
+	t.Logf("%d grants", grants.Load())
+}
+
+// The only member is killed again and again while clients compete.
+func TestKilledServer(t *testing.T) {
+	t.Parallel()
+	s := etcdtest.Start(t)
+	compete(t, s.URL(), 5, func(int) error { return s.Crash(t.Context()) })
+}
+
+// Of three members one is killed, the leader is, or it is paused until another one leads, while clients compete.
+func TestFailingCluster(t *testing.T) {
+	serverprocess.Long(t, "waits for several elections")
+	t.Parallel()
+	all := etcdtest.StartCluster(t, 3)
+	compete(t, etcdtest.URLOf(all...), 6, func(round int) error {
+		switch round % 3 {
+		case 0:
+			return all[round%len(all)].Crash(t.Context())
+		case 1:
+			leader := leaderOf(t, all)
+			if err := leader.Kill(); err != nil {
+				return err
+			}
+			time.Sleep(3 * time.Second)
+			return leader.Restart(context.WithoutCancel(t.Context()))
+		default:
+			leader := leaderOf(t, all)
+			if err := leader.Pause(); err != nil {
+				return err
+			}
+			time.Sleep(5 * time.Second) // another one is elected, and this one still believes that it leads
+			return leader.Resume()
+		}
+	})
+}
+
+// A client cut off with a paused leader holds no lock that another one is granted: when the leader goes on, it has been replaced.
+func TestPausedLeader(t *testing.T) {
+	t.Parallel()
+	all := etcdtest.StartCluster(t, 3)
+	leader := leaderOf(t, all)
+	alone := openAt(t, leader.URL(), WithRequestTimeout(time.Second), onlyReads)
+	others := openAt(t, etcdtest.URLOf(all...), WithRequestTimeout(time.Second), onlyReads)
+	lease, err := alone.TryAcquire(t.Context(), request("n", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	var next driver.Lease
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // an operator frees the lock by the other members
+		if err = others.BreakNow(t.Context(), "n", driver.BreakAnybody()); err == nil {
+			next, err = others.TryAcquire(t.Context(), request("n", "b"))
+		}
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	if err := leader.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; {
+		if _, err = alone.Renew(t.Context(), lease); err == nil || errors.Is(err, driver.ErrLost) {
+			break
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	if !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the renewal by the former leader: %v", err)
+	}
+	for end := time.Now().Add(time.Minute); ; {
+		r, err := alone.Inspect(t.Context(), "n")
+		if err == nil && r.Token != next.Token {
+			t.Errorf("the former leader shows the token %d, want %d", r.Token, next.Token)
+		}
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}

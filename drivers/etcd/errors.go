@@ -1,0 +1,125 @@
+package etcd
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
+)
+
+var (
+	// errNoEtcd is the error for an answer of something else.
+	errNoEtcd = errors.New("the answer is not that of etcd: is there another server, or a proxy, at this address?")
+	// errToken says that the login has ended, or that there was none. Nothing was done.
+	errToken = errors.New("the cluster demands a login: put the user and the password into the URL")
+	// errOtherCluster refuses a member of another cluster than that of the locks.
+	errOtherCluster = errors.New("it is a member of another cluster")
+)
+
+// elsewhereError is the error of a request that the member has certainly not done, and that another one may do.
+type elsewhereError struct{ error }
+
+func (e *elsewhereError) Unwrap() error { return e.error }
+
+// unknownError is the error of a request that the member may have done.
+type unknownError struct{ error }
+
+func (e *unknownError) Unwrap() error { return e.error }
+
+// failure is what the gateway says of a request that failed. Of a stream it is in the field Error.
+type failure struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// refusals are the messages of etcd about requests of which it has certainly done nothing, and what helps.
+var refusals = []struct{ message, remedy string }{
+	{"permission denied", "grant the user a role with the permission readwrite for the prefix of the keys: etcdctl role grant-permission " +
+		"ROLE readwrite PREFIX/ --prefix=true"},
+	{"authentication failed", "correct the user or the password in the URL"},
+	{"CommonName of client", "the gateway takes no user from a client's certificate: use one without a common name, and a user and a " +
+		"password in the URL"},
+	{"database space exceeded", "the cluster takes no writes until somebody has compacted it and disarmed the alarm: etcdctl compact, " +
+		"etcdctl defrag, etcdctl alarm disarm; set --auto-compaction-retention"},
+	{"request is too large", "store less data with the lock, or raise --max-request-bytes of the members"},
+	{"received message larger than max", "store less data with the lock, or raise --max-request-bytes of the members"},
+	{"too many operations in txn request", "raise --max-txn-ops of the members"},
+	{"corrupt cluster", "the cluster has an alarm because its members differ: etcdctl alarm list"},
+}
+
+// elsewhere are the messages of members that have done nothing, and of which another one may do the request.
+var elsewhere = []string{"etcdserver: no leader", "rpc not supported for learner", "etcdserver: not capable"}
+
+// tokenRefusals are the messages about a login that has ended. Nothing was done.
+var tokenRefusals = []string{"invalid auth token", "user name is empty", "revision of auth store is old"}
+
+// classify makes the error of an answer that is not what was asked for.
+func classify(answer httpstore.Answer) error {
+	var f failure
+	_ = json.Unmarshal(answer.Body, &f) // else it is the text of a server of HTTP
+	text := f.Message
+	if text == "" && len(answer.Body) < 1000 {
+		text = string(answer.Body)
+	}
+	has := func(message string) bool { return strings.Contains(text, message) }
+	for _, message := range tokenRefusals {
+		if has(message) {
+			return errToken
+		}
+	}
+	for _, message := range elsewhere {
+		if has(message) {
+			return &elsewhereError{errors.New(text)}
+		}
+	}
+	for _, r := range refusals {
+		if has(r.message) {
+			return driver.Denied(fmt.Errorf("%s: %s", strings.TrimSuffix(text, "\n"), r.remedy))
+		}
+	}
+	switch {
+	case answer.Missing():
+		return &elsewhereError{driver.Denied(errors.New("the member has no JSON gateway (404): start it without " +
+			"--enable-grpc-gateway=false; etcd must be 3.4 or later"))}
+	case answer.Status == http.StatusMisdirectedRequest:
+		return &elsewhereError{driver.Denied(errors.New("the member refuses the name by which it is addressed (421): add it to " +
+			"--host-whitelist, or use TLS"))}
+	case f.Message == "": // that of a proxy says nothing of what etcd has done
+		return &unknownError{fmt.Errorf("%w (HTTP status %d)", errNoEtcd, answer.Status)}
+	case answer.Status >= http.StatusInternalServerError:
+		return &unknownError{errors.New(text)} // such as a time limit of its own, or a leader that was lost
+	}
+	return errors.New(text)
+}
+
+// notSent is the error of a request that was not sent.
+func notSent(err error) error {
+	var certificate *tls.CertificateVerificationError
+	if errors.As(err, &certificate) {
+		err = driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, paramCAFile))
+	}
+	return &elsewhereError{err}
+}
+
+// allFailed is the error of a request that no member has done: one that lasts only if each of them does.
+func allFailed(errs []error) error {
+	var texts []string
+	lasting := true
+	for _, err := range errs {
+		texts = append(texts, driver.ErrorText(err))
+		lasting = lasting && driver.Lasting(err)
+	}
+	err := errors.New(strings.Join(texts, "; "))
+	if lasting {
+		return driver.Denied(err)
+	}
+	return err
+}
+
+func connectError(err error) error { return driverutil.OpError("connect", backend, "", err) }

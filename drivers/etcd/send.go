@@ -1,0 +1,273 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
+)
+
+// call is a request to the gateway.
+type call struct {
+	path string // such as /v3/kv/range
+	body any
+	// writes says that no second member may be asked if the first one may have got the request.
+	writes bool
+}
+
+// headed is a part of every answer.
+type headed struct {
+	Header header `json:"header"`
+}
+
+type header struct {
+	ClusterID uint64 `json:"cluster_id,string"`
+	MemberID  uint64 `json:"member_id,string"`
+	Revision  int64  `json:"revision,string"`
+}
+
+// ask makes a request at the present member and, as far as that is safe, at the next ones.
+func (s *store) ask(ctx context.Context, c call, into any) error {
+	all, _ := s.members.order()
+	var failed []error
+	for i, m := range all {
+		limit := s.timeout
+		if deadline, ok := ctx.Deadline(); ok && !c.writes && i+1 < len(all) {
+			limit = min(limit, time.Until(deadline)/2) // the other half is for the next ones
+		}
+		err := s.askMember(ctx, m, limit, c, into)
+		if err == nil {
+			if i > 0 {
+				s.members.stay(m)
+			}
+			return nil
+		}
+		var next *elsewhereError
+		if !errors.As(err, &next) || ctx.Err() != nil {
+			return err
+		}
+		s.members.leave(m)
+		failed = append(failed, next.error)
+	}
+	return allFailed(failed)
+}
+
+// askMember makes a request at one member, within a time limit. If the login has ended, the member has done nothing, and it is asked again
+// with another one. An *elsewhereError says that another member may be asked.
+func (s *store) askMember(ctx context.Context, m *member, limit time.Duration, c call, into any) error {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	at := attempt{store: s, member: m, ctx: ctx, limited: limited}
+	if c.writes && !s.members.isKnown(m) {
+		if err := at.logInAndSend(s.look(), &rangeAnswer{}); err != nil {
+			return at.elsewhereIf(err) // nothing was written
+		}
+	}
+	err := at.logInAndSend(c, into)
+	if !c.writes {
+		err = at.elsewhereIf(err)
+	}
+	return err
+}
+
+// look is a request that shows whether a member serves requests, and which cluster it belongs to.
+func (s *store) look() call {
+	return call{path: pathRange, body: rangeRequest{Key: []byte(s.key(cas.ProbeKey)), CountOnly: true}}
+}
+
+// attempt is what one member is asked. limited is ctx with the time limit.
+type attempt struct {
+	*store
+	member       *member
+	ctx, limited context.Context //nolint:containedctx // they are those of one call
+}
+
+// elsewhereIf lets another member be asked if the outcome is unknown, but nothing can have been changed.
+func (at attempt) elsewhereIf(err error) error {
+	var unknown *unknownError
+	if errors.As(err, &unknown) && at.ctx.Err() == nil {
+		return &elsewhereError{err}
+	}
+	return err
+}
+
+// logInAndSend makes a request with the token of a login, if there is one.
+func (at attempt) logInAndSend(c call, into any) error {
+	if at.login == nil {
+		err := at.send(c, "", into)
+		if errors.Is(err, errToken) {
+			return driver.Denied(err)
+		}
+		return err
+	}
+	authenticate := func() (string, error) {
+		var a struct {
+			headed
+			Token string `json:"token"`
+		}
+		err := at.send(call{path: pathAuthenticate, body: credentials{at.login.name, at.login.password}}, "", &a)
+		return a.Token, err
+	}
+	number := 0
+	for try := 0; ; try++ {
+		token, now, err := at.login.token(at.limited, number, authenticate)
+		if err != nil {
+			return at.elsewhereIf(err) // the request itself was not sent
+		}
+		err = at.send(c, token, into)
+		if !errors.Is(err, errToken) {
+			return err
+		}
+		if try == 1 {
+			return inMember(at.member, errors.New("it refuses a login that has just begun"))
+		}
+		number = now
+	}
+}
+
+// send makes one request.
+func (at attempt) send(c call, token string, into any) error {
+	text, err := json.Marshal(c.body)
+	if err != nil {
+		return err
+	}
+	if at.sent != nil {
+		at.sent()
+	}
+	began := time.Now()
+	var connected atomic.Bool
+	traced := httptrace.WithClientTrace(at.limited, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	got, err := at.client.Send(traced, at.request(at.member, c.path, text, token))
+	switch {
+	case err != nil:
+		err = at.unanswered(began, connected.Load(), err)
+	case !got.Done():
+		err = classify(got)
+	default:
+		err = at.read(c, got.Body, into)
+	}
+	if err == nil || at.ctx.Err() != nil {
+		return err
+	}
+	var unknown *unknownError
+	if errors.As(err, &unknown) {
+		at.members.leave(at.member)
+	}
+	return inMember(at.member, err)
+}
+
+// read decodes an answer. It leaves into alone if the answer is that of another cluster: another member may be asked after it.
+func (at attempt) read(c call, body []byte, into any) error {
+	var h headed
+	if json.Unmarshal(body, &h) != nil {
+		return &unknownError{errNoEtcd}
+	}
+	if err := at.members.note(at.member, h.Header.ClusterID); err != nil && c.writes {
+		return errors.New(driver.ErrorText(err)) // it was done there
+	} else if err != nil {
+		return &elsewhereError{err}
+	}
+	if json.Unmarshal(body, into) != nil {
+		return errNoEtcd
+	}
+	return nil
+}
+
+// patience is how long a member may be silent until its caller gives up without the member counting as failed.
+const patience = 250 * time.Millisecond
+
+// unanswered is the error of a request without an answer.
+func (at attempt) unanswered(began time.Time, connected bool, err error) error {
+	if at.limited.Err() != nil && !errors.Is(at.ctx.Err(), context.Canceled) && time.Since(began) >= patience {
+		at.members.leave(at.member)
+		at.transport.CloseIdleConnections() // what has cut this connection has perhaps cut the idle ones too
+	}
+	switch {
+	case at.ctx.Err() != nil:
+		return at.ctx.Err()
+	case at.limited.Err() != nil && connected:
+		return &unknownError{errors.New("it has not answered in time")}
+	case at.limited.Err() != nil:
+		return notSent(errors.New("no connection was made in time"))
+	case connected && errors.Is(err, io.EOF) && strings.HasPrefix(at.member.url, "http:") && !at.members.isKnown(at.member):
+		return &unknownError{errors.New("it has closed the connection without an answer: if it demands TLS, the scheme is etcds")}
+	case connected:
+		return &unknownError{err}
+	}
+	return notSent(err)
+}
+
+// request is one at a member. Its header has the member refuse what it cannot do without a leader, instead of waiting for one.
+func (s *store) request(m *member, path string, body []byte, token string) httpstore.Request {
+	h := http.Header{"Content-Type": {"application/json"}, "Grpc-Metadata-Hasleader": {"true"}}
+	if token != "" {
+		h.Set("Authorization", token)
+	}
+	return httpstore.Request{Method: http.MethodPost, URL: m.url + path, Header: h, Body: body}
+}
+
+// inMember names the member in an error.
+func inMember(m *member, err error) error {
+	var next *elsewhereError
+	if errors.As(err, &next) {
+		return &elsewhereError{driver.Errorf("%s: %w", m.name, next.error)}
+	}
+	return driver.Errorf("%s: %w", m.name, err)
+}
+
+// lookFor is how much longer the other members may take for an answer than the first one.
+const lookFor = 500 * time.Millisecond
+
+// compareClusters asks all members at the same time, and fails if those that answer belong to several clusters. One at least must answer.
+//
+// Promise 1: otherwise a program to which the first member does not answer would have locks of its own.
+func (s *store) compareClusters(ctx context.Context) error {
+	all, _ := s.members.order()
+	limited, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs, done := make([]error, len(all)), make(chan int)
+	for i, m := range all {
+		go func() { // it ends with the loop that follows
+			errs[i] = s.askMember(limited, m, s.timeout, s.look(), &rangeAnswer{})
+			done <- i
+		}()
+	}
+	answered := false
+	for range all {
+		if i := <-done; errs[i] == nil && !answered {
+			answered = true
+			defer time.AfterFunc(lookFor, cancel).Stop()
+		}
+	}
+	for i, err := range errs {
+		if errors.Is(err, errOtherCluster) {
+			return driver.Denied(fmt.Errorf("the addresses belong to several clusters: %w", err))
+		}
+		if err != nil {
+			s.members.leave(all[i])
+		}
+	}
+	switch {
+	case answered:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return allFailed(errs)
+}

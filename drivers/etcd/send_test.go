@@ -1,0 +1,421 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
+	"github.com/holdfast-go/holdfast/test/etcdtest"
+)
+
+// nowhere is an address at which nothing listens.
+func nowhere(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// What a member refuses is lasting, or not, as etcd means it. Each lasting refusal says what helps.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	for _, c := range []struct {
+		status  int
+		message string
+		lasting bool
+		want    string
+	}{
+		{403, "etcdserver: permission denied", true, "grant-permission"},
+		{400, "etcdserver: authentication failed, invalid user ID or password", true, "the password"},
+		{400, "etcdserver: user name is empty", true, "demands a login"},
+		{429, "etcdserver: mvcc: database space exceeded", true, "alarm disarm"},
+		{400, "etcdserver: request is too large", true, "max-request-bytes"},
+		{429, "grpc: received message larger than max (5600010 vs. 2097152)", true, "max-request-bytes"},
+		{400, "etcdserver: too many operations in txn request", true, "max-txn-ops"},
+		{500, "etcdserver: corrupt cluster", true, "alarm list"},
+		{503, "etcdserver: no leader", false, "no leader"},
+		{503, "etcdserver: leader changed", false, "leader changed"},
+		{503, "etcdserver: request timed out", false, "timed out"},
+		{500, "context deadline exceeded", false, "deadline"},
+		{429, "etcdserver: too many requests", false, "too many requests"},
+		{400, "etcdserver: rpc not supported for learner", false, "learner"},
+		{400, "etcdserver: not leader", false, "not leader"},
+	} {
+		f.refuse(pathTxn, c.status, c.message)
+		f.refuse(pathRange, c.status, c.message)
+		_, putErr := s.Put(t.Context(), "k", []byte("v"), "")
+		_, getErr := s.Get(t.Context(), "k")
+		for _, err := range []error{putErr, getErr} {
+			if err == nil || errors.Is(err, driver.ErrDenied) != c.lasting || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v, want %q, lasting: %v", c.message, err, c.want, c.lasting)
+			}
+		}
+	}
+	for _, c := range []struct {
+		answer  reply
+		lasting bool
+		want    string
+	}{
+		{reply{status: 404, body: "404 page not found\n"}, true, "no JSON gateway"},
+		{reply{status: 421, body: "\netcd received your request, but the Host header was unrecognized."}, true, "--host-whitelist"},
+		{reply{status: 400, body: "CommonName of client sending a request against gateway will be ignored and not used as expected\n"}, true,
+			"common name"},
+		{reply{status: 502, body: "<html>secret</html>"}, false, "not that of etcd"},
+		{reply{status: 302, body: "secret"}, false, "not that of etcd"},
+		{reply{body: "<html>secret</html>"}, false, "not that of etcd"},
+		{reply{body: `{"succeeded": true}`}, false, "not that of etcd"}, // without a header
+		{reply{body: strings.Repeat("x", 2000)}, false, "not that of etcd"},
+	} {
+		f.set(pathTxn, c.answer)
+		f.set(pathRange, c.answer)
+		_, putErr := s.Put(t.Context(), "k", []byte("v"), "")
+		_, getErr := s.Get(t.Context(), "k")
+		for _, err := range []error{putErr, getErr} {
+			if err == nil || errors.Is(err, driver.ErrDenied) != c.lasting || !strings.Contains(err.Error(), c.want) ||
+				strings.Contains(err.Error(), "secret") {
+				t.Errorf("%d %.40q: %v, want %q, lasting: %v", c.answer.status, c.answer.body, err, c.want, c.lasting)
+			}
+		}
+	}
+	f.set(pathRange, reply{})
+	f.set(pathTxn, reply{body: "{" + fakeHeader + "}"}) // refused, without the value
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || errors.Is(err, cas.ErrConflict) {
+		t.Errorf("an answer without the value that has refused the write: %v", err)
+	}
+}
+
+// A request goes to the next member only if the first one has certainly done nothing. A read does also if the first one is silent.
+func TestNextMember(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status        int
+		message       string
+		reads, writes bool // whether the next member is asked
+	}{
+		{503, "etcdserver: no leader", true, true},
+		{503, "etcdserver: rpc not supported for learner", true, true},
+		{503, "etcdserver: not capable", true, true},
+		{404, "", true, true},
+		{503, "etcdserver: request timed out", true, false},
+		{500, "context deadline exceeded", true, false},
+		{403, "etcdserver: permission denied", false, false},
+		{429, "etcdserver: too many requests", false, false},
+	} {
+		first, second := startFake(t), startFake(t)
+		s := storeAt(t, urlOf(first.addr(), second.addr()))
+		if _, err := s.Get(t.Context(), "k"); err != nil { // the first member is known
+			t.Fatal(err)
+		}
+		first.refuse(pathTxn, c.status, c.message)
+		_, err := s.Put(t.Context(), "k", []byte("v"), "")
+		if asked := second.requests(pathTxn) > 0; asked != c.writes || err == nil {
+			t.Errorf("%q: the next member was asked to write: %v, %v", c.message, asked, err)
+		}
+		first.refuse(pathRange, c.status, c.message)
+		before := second.requests(pathRange)
+		s.members.stay(s.members.all[0])
+		_, err = s.Get(t.Context(), "k")
+		if asked := second.requests(pathRange) > before; asked != c.reads || (err == nil) != c.reads {
+			t.Errorf("%q: the next member was asked to read: %v, %v", c.message, asked, err)
+		}
+	}
+	second := startFake(t)
+	s := storeAt(t, urlOf(nowhere(t), second.addr()))
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); second.requests(pathTxn) != 1 || second.requests(pathRange) != 1 {
+		t.Errorf("the first member is down: %d writes, and %d reads before them, %v", second.requests(pathTxn), second.requests(pathRange), err)
+	}
+	if _, err := s.Get(t.Context(), "k"); err != nil || s.members.current != 1 {
+		t.Errorf("the member that has answered does not stay: %v", err)
+	}
+	s = storeAt(t, urlOf(nowhere(t), nowhere(t)))
+	if _, err := s.Get(t.Context(), "k"); err == nil || driver.Lasting(err) || strings.Count(err.Error(), "refused") != 2 {
+		t.Errorf("all members are down: %v", err)
+	}
+}
+
+// Each request is made once, whatever comes of it.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	if _, err := s.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []reply{{status: 503, body: `{"message": "etcdserver: leader changed"}`}, {status: 307}, {status: 429}, {body: "{}"},
+		{do: func() { panic(http.ErrAbortHandler) }}} {
+		f.set(pathTxn, answer)
+		before := f.requests(pathTxn)
+		if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || f.requests(pathTxn) != before+1 {
+			t.Errorf("%d: %d requests, %v", answer.status, f.requests(pathTxn)-before, err)
+		}
+	}
+}
+
+// A member of another cluster is refused, when the Locker is opened and later, and nothing is written there.
+func TestOtherCluster(t *testing.T) {
+	t.Parallel()
+	one := etcdtest.Start(t)
+	other := etcdtest.Start(t, "--initial-cluster-token=other")
+	if _, err := Open(t.Context(), etcdtest.URLOf(one, other)); !errors.Is(err, driver.ErrDenied) ||
+		!strings.Contains(err.Error(), "several clusters") {
+		t.Errorf("opened with members of two clusters: %v", err)
+	}
+	if err := other.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	l := openAt(t, etcdtest.URLOf(one, other), WithRequestTimeout(time.Second))
+	if err := errors.Join(other.Restart(context.WithoutCancel(t.Context())), one.Stop()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("acquired with the member of another cluster: %v", err)
+	}
+	if _, err := l.store.Put(t.Context(), "n", []byte("v"), ""); err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("written to the member of another cluster: %v", err)
+	}
+	if r, err := openAt(t, other.URL(), onlyReads).Inspect(t.Context(), "n"); err != nil || r.Token != 0 {
+		t.Errorf("the other cluster has %+v, %v", r, err)
+	}
+	if err := one.Restart(context.WithoutCancel(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TryAcquire(t.Context(), request("n", "b")); err != nil {
+		t.Errorf("after the member was started again: %v", err)
+	}
+	// The only member is one of another cluster now: a person must say whether that is meant.
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	if _, err := s.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	foreign := reply{body: `{"header": {"cluster_id": "70", "revision": "9"}, "succeeded": true, "responses": [{"response_put": {}}]}`}
+	f.set(pathRange, foreign)
+	f.set(pathTxn, foreign)
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || driver.OutcomeKnown(err) {
+		t.Errorf("a write to a member that has become one of another cluster: %v", err)
+	}
+	if _, err := s.Get(t.Context(), "k"); !errors.Is(err, driver.ErrDenied) {
+		t.Errorf("a read there: %v", err)
+	}
+	if before := f.requests(pathTxn); before != 1 {
+		t.Fatal(before)
+	}
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); !errors.Is(err, driver.ErrDenied) || f.requests(pathTxn) != 1 {
+		t.Errorf("the next write there: %v, after %d writes", err, f.requests(pathTxn))
+	}
+}
+
+// What a member of another cluster says is forgotten before the next one is asked.
+func TestAnswerOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	first, second := startFake(t), startFake(t)
+	s := storeAt(t, urlOf(first.addr(), second.addr()))
+	if _, err := s.Get(t.Context(), "k"); err != nil { // it is in the cluster 7
+		t.Fatal(err)
+	}
+	first.set(pathRange, reply{body: `{"header": {"cluster_id": "70"}, "kvs": [{"key": "aw==", "value": "dg==", "mod_revision": "5"}]}`})
+	if v, err := s.Get(t.Context(), "k"); err != nil || v.Version != "" || second.requests(pathRange) != 1 {
+		t.Errorf("%+v, %v, after %d requests to the second member", v, err, second.requests(pathRange))
+	}
+}
+
+// A member that is paused costs its callers one time limit at most, and then another one is asked. Also calls with short limits leave it.
+func TestPausedMember(t *testing.T) {
+	t.Parallel()
+	all := etcdtest.StartCluster(t, 3)
+	leader := leaderOf(t, all)
+	var follower *etcdtest.Server
+	for _, s := range all {
+		if s != leader {
+			follower = s
+		}
+	}
+	order := append([]*etcdtest.Server{follower}, slices.DeleteFunc(slices.Clone(all), func(s *etcdtest.Server) bool { return s == follower })...)
+	l := openAt(t, etcdtest.URLOf(order...), WithRequestTimeout(2*time.Second))
+	lease, err := l.TryAcquire(t.Context(), request("n", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follower.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if lease, err = l.Renew(t.Context(), lease); err != nil {
+		t.Errorf("a renewal beside a paused member: %v", err)
+	}
+	if took := time.Since(began); took < 2*time.Second || l.store.members.all[l.store.members.current].name == follower.Addr() {
+		t.Errorf("the renewal took %v, and the member is %s", took, l.store.members.all[l.store.members.current].name)
+	}
+	l.store.members.stay(l.store.members.all[0]) // the paused one again
+	for end := time.Now().Add(20 * time.Second); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
+		_, err = l.Renew(ctx, lease)
+		cancel()
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("calls with a short time limit stay at the paused member: %v", err)
+			break
+		}
+	}
+	// Opening does not wait for it for long.
+	began = time.Now()
+	second := openAt(t, etcdtest.URLOf(order...), WithRequestTimeout(30*time.Second))
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("opening beside a paused member took %v", took)
+	}
+	if _, err := second.Inspect(t.Context(), "n"); err != nil {
+		t.Error(err)
+	}
+	if err := follower.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Without a majority a call fails soon, and is certain to have done nothing: the member knows no leader. With it all goes on.
+func TestNoLeader(t *testing.T) {
+	t.Parallel()
+	all := etcdtest.StartCluster(t, 3)
+	l := openAt(t, etcdtest.URLOf(all...), WithRequestTimeout(2*time.Second))
+	if err := errors.Join(all[1].Kill(), all[2].Kill()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if _, err = l.store.Put(t.Context(), "k", []byte("v"), ""); err != nil && strings.Contains(err.Error(), "no leader") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("a member without a majority: %v", err)
+		}
+	}
+	if driver.Lasting(err) {
+		t.Errorf("it lasts: %v", err)
+	}
+	began := time.Now()
+	if _, err := l.Inspect(t.Context(), "n"); err == nil || time.Since(began) > 10*time.Second {
+		t.Errorf("took %v: %v", time.Since(began), err)
+	}
+	if err := errors.Join(all[1].Restart(context.WithoutCancel(t.Context())), all[2].Restart(context.WithoutCancel(t.Context()))); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		lease, err := l.TryAcquire(t.Context(), request("n", "a"))
+		if err == nil {
+			err = l.Release(t.Context(), lease)
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("with a majority: %v", err)
+		}
+	}
+}
+
+// A call ends with its context, although the member does not answer, and so does Close.
+func TestServerThatHangs(t *testing.T) {
+	t.Parallel()
+	proxy := castest.NewProxy(t, etcdtest.Start(t).Addr())
+	l, err := Open(t.Context(), urlOf(proxy.Addr()), WithRequestTimeout(20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(castest.Stall)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	began := time.Now()
+	if _, err := l.TryAcquire(ctx, request("n", "a")); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	closing, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	_ = l.Close(closing)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if _, err := l.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// Through a network that loses, delays and doubles, every call is true or unknown, and two clients never hold one lock.
+func TestFaultyNetwork(t *testing.T) {
+	t.Parallel()
+	proxy := castest.NewProxy(t, etcdtest.Start(t).Addr())
+	ctx, stop := context.WithCancel(t.Context())
+	var faults sync.WaitGroup
+	faults.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			proxy.Set([]castest.Mode{castest.LoseAnswers, castest.Pass, castest.Double, castest.Stall, castest.Pass, castest.Refuse}[i%6])
+			select {
+			case <-time.After(60 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+		proxy.Set(castest.Pass)
+	})
+	var holder, grants atomic.Int64
+	var last atomic.Uint64
+	var clients sync.WaitGroup
+	for i := range 4 {
+		clients.Go(func() {
+			mine, err := Open(t.Context(), urlOf(proxy.Addr()), WithRequestTimeout(300*time.Millisecond), onlyReads)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = mine.Close(context.WithoutCancel(t.Context())) }()
+			for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
+				req := request("n", fmt.Sprint(i, "-", time.Now().UnixNano()))
+				lease, err := mine.TryAcquire(t.Context(), req)
+				if err != nil {
+					if !errors.Is(err, driver.ErrHeld) { // it may be held without an answer
+						release(t, mine, driver.Lease{Name: "n", ID: req.ID})
+					}
+					continue
+				}
+				grants.Add(1)
+				if !holder.CompareAndSwap(0, int64(i+1)) {
+					t.Errorf("two holders: %d and %d", holder.Load(), i+1)
+				}
+				if before := last.Swap(lease.Token); lease.Token <= before {
+					t.Errorf("token %d after %d", lease.Token, before)
+				}
+				holder.Store(0)
+				release(t, mine, lease)
+			}
+		})
+	}
+	clients.Wait()
+	stop()
+	faults.Wait()
+	if grants.Load() < 10 {
+		t.Errorf("%d grants", grants.Load())
+	}
+}
+
+// release repeats a release until its outcome is known.
+func release(t *testing.T, l *Locker, lease driver.Lease) {
+	t.Helper()
+	for l.Release(t.Context(), lease) != nil && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+}

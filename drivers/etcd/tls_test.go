@@ -1,0 +1,135 @@
+package etcd
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/etcdtest"
+)
+
+// authority signs certificates, and writes them into files.
+type authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// sign makes a certificate and its key, signed by the authority or, without one, by itself.
+func (a *authority) sign(t *testing.T, name, commonName string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: commonName}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // the gateway is a client of its member
+		IsCA:        a.cert == nil, BasicConstraintsValid: true,
+	}
+	parent, signer := template, key
+	if a.cert != nil {
+		parent, signer = a.cert, a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert == nil {
+		if a.cert, err = x509.ParseCertificate(der); err != nil {
+			t.Fatal(err)
+		}
+		a.key = key
+	}
+	certFile, keyFile = filepath.ToSlash(filepath.Join(a.dir, name+".pem")), filepath.ToSlash(filepath.Join(a.dir, name+"-key.pem"))
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+// A member that demands a client's certificate serves locks to those that have one, also with a user. It takes no user from a certificate.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	ca := &authority{dir: t.TempDir()}
+	caFile, _ := ca.sign(t, "ca", "authority")
+	serverCert, serverKey := ca.sign(t, "server", "")
+	cert, key := ca.sign(t, "client", "")
+	s := etcdtest.StartTLS(t, cert, key, "--cert-file="+serverCert, "--key-file="+serverKey, "--client-cert-auth", "--trusted-ca-file="+caFile)
+	rawURL := func(user, certFile, keyFile string) string {
+		return "etcds://" + user + s.Addr() + "?requestTimeout=30s&caFile=" + caFile + "&certFile=" + certFile + "&keyFile=" + keyFile
+	}
+	l := openAt(t, rawURL("", cert, key))
+	lease, err := l.TryAcquire(t.Context(), request("n", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next(t, follow(t, l.store, "n"))
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.cert)
+	own, err := New(t.Context(), Config{Endpoints: []string{s.Addr()}, TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair},
+		MinVersion: tls.VersionTLS12}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := own.TryAcquire(t.Context(), request("n", "b")); !errors.Is(err, driver.ErrHeld) {
+		t.Error(err)
+	}
+	if err := own.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for what, c := range map[string]struct {
+		url     string
+		lasting bool
+		want    string
+	}{
+		"no TLS":            {urlOf(s.Addr()), false, "the scheme is etcds"},
+		"unknown authority": {"etcds://" + s.Addr(), true, paramCAFile},
+		"no certificate":    {"etcds://" + s.Addr() + "?caFile=" + caFile, false, "certificate"},
+	} {
+		if _, err := Open(t.Context(), c.url); err == nil || driver.Lasting(err) != c.lasting || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q, lasting: %v", what, err, c.want, c.lasting)
+		}
+	}
+	if err := s.EnableLogin(t.Context(), defaultPrefix+"/", map[string]string{appUser: appPassword}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrDenied) {
+		t.Errorf("without the login that is demanded now: %v", err)
+	}
+	if err := openAt(t, rawURL(appUser+":"+appPassword+"@", cert, key)).Release(t.Context(), lease); err != nil {
+		t.Error(err)
+	}
+	named, namedKey := ca.sign(t, "named", appUser)
+	if _, err := Open(t.Context(), rawURL("", named, namedKey)); !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "common name") {
+		t.Errorf("a certificate with a common name: %v", err)
+	}
+}
