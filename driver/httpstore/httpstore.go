@@ -126,7 +126,7 @@ func (a Answer) Failed(message string) error {
 		text += " " + name
 	}
 	if message != "" {
-		text += ": " + brief(message)
+		text += ": " + Brief(message)
 	}
 	if a.Lasting() {
 		return driver.Denied(errors.New(text))
@@ -137,8 +137,8 @@ func (a Answer) Failed(message string) error {
 // maxMessage is how much of a store's message an error shows.
 const maxMessage = 300
 
-// brief is a message in one line that is short enough for a log.
-func brief(message string) string {
+// Brief is a message in one line that is short enough for a log.
+func Brief(message string) string {
 	message = strings.ToValidUTF8(strings.Join(strings.Fields(message), " "), "")
 	if len(message) > maxMessage {
 		return strings.ToValidUTF8(message[:maxMessage], "") + "…"

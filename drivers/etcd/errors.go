@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -38,20 +39,28 @@ type failure struct {
 	Message string `json:"message"`
 }
 
+// commonName begins the text of a gateway that was sent a client's certificate with one.
+const commonName = "CommonName of client"
+
 // refusals are the messages of etcd about requests of which it has certainly done nothing, and what helps.
 var refusals = []struct{ message, remedy string }{
 	{"permission denied", "grant the user a role with the permission readwrite for the prefix of the keys: etcdctl role grant-permission " +
 		"ROLE readwrite PREFIX/ --prefix=true"},
 	{"authentication failed", "correct the user or the password in the URL"},
-	{"CommonName of client", "the gateway takes no user from a client's certificate: use one without a common name, and a user and a " +
+	{commonName, "the gateway takes no user from a client's certificate: use one without a common name, and a user and a " +
 		"password in the URL"},
-	{"database space exceeded", "the cluster takes no writes until somebody has compacted it and disarmed the alarm: etcdctl compact, " +
-		"etcdctl defrag, etcdctl alarm disarm; set --auto-compaction-retention"},
 	{"request is too large", "store less data with the lock, or raise --max-request-bytes of the members"},
 	{"received message larger than max", "store less data with the lock, or raise --max-request-bytes of the members"},
 	{"too many operations in txn request", "raise --max-txn-ops of the members"},
 	{"corrupt cluster", "the cluster has an alarm because its members differ: etcdctl alarm list"},
 }
+
+// noSpace is the message of a member whose database has reached its quota. With the alarm it has done nothing. But the write that reaches
+// the quota is done, and refused all the same.
+const noSpace = "database space exceeded"
+
+var errNoSpace = errors.New(noSpace + ": the cluster takes no writes until somebody has compacted it and disarmed the alarm: " +
+	"etcdctl compact, etcdctl defrag, etcdctl alarm disarm; set --auto-compaction-retention")
 
 // elsewhere are the messages of members that have done nothing, and of which another one may do the request.
 var elsewhere = []string{"etcdserver: no leader", "rpc not supported for learner", "etcdserver: not capable"}
@@ -63,10 +72,7 @@ var tokenRefusals = []string{"invalid auth token", "user name is empty", "revisi
 func classify(answer httpstore.Answer) error {
 	var f failure
 	_ = json.Unmarshal(answer.Body, &f) // else it is the text of a server of HTTP
-	text := f.Message
-	if text == "" && len(answer.Body) < 1000 {
-		text = string(answer.Body)
-	}
+	text := httpstore.Brief(f.Message)
 	has := func(message string) bool { return strings.Contains(text, message) }
 	for _, message := range tokenRefusals {
 		if has(message) {
@@ -78,19 +84,24 @@ func classify(answer httpstore.Answer) error {
 			return &elsewhereError{errors.New(text)}
 		}
 	}
+	if text == "" && bytes.HasPrefix(answer.Body, []byte(commonName)) { // the only text of a member that is no JSON
+		text = httpstore.Brief(string(answer.Body))
+	}
 	for _, r := range refusals {
 		if has(r.message) {
-			return driver.Denied(fmt.Errorf("%s: %s", strings.TrimSuffix(text, "\n"), r.remedy))
+			return driver.Denied(fmt.Errorf("%s: %s", text, r.remedy))
 		}
 	}
 	switch {
+	case has(noSpace):
+		return errNoSpace
 	case answer.Missing():
 		return &elsewhereError{driver.Denied(errors.New("the member has no JSON gateway (404): start it without " +
 			"--enable-grpc-gateway=false; etcd must be 3.4 or later"))}
 	case answer.Status == http.StatusMisdirectedRequest:
 		return &elsewhereError{driver.Denied(errors.New("the member refuses the name by which it is addressed (421): add it to " +
 			"--host-whitelist, or use TLS"))}
-	case f.Message == "": // that of a proxy says nothing of what etcd has done
+	case text == "": // that of a proxy says nothing of what etcd has done
 		return &unknownError{fmt.Errorf("%w (HTTP status %d)", errNoEtcd, answer.Status)}
 	case answer.Status >= http.StatusInternalServerError:
 		return &unknownError{errors.New(text)} // such as a time limit of its own, or a leader that was lost

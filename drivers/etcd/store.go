@@ -1,11 +1,13 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strconv"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 )
 
@@ -152,10 +154,11 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		}
 	}
 	var a txnAnswer
-	if err := s.ask(ctx, call{path: pathTxn, body: t, writes: true}, &a); err != nil {
+	switch err := s.ask(ctx, call{path: pathTxn, body: t, writes: true}, &a); {
+	case errors.Is(err, errNoSpace):
+		return s.atQuota(ctx, key, data, version, err)
+	case err != nil:
 		return cas.Written{}, err
-	}
-	switch {
 	case a.Succeeded && a.Header.Revision > 0:
 		return cas.Written{Version: versionOf(a.Header.Revision, data)}, nil
 	case a.Succeeded || len(a.Responses) != 1:
@@ -165,6 +168,19 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		return cas.Written{}, &cas.RefusedError{Present: present}
 	}
 	return cas.Written{}, cas.ErrConflict
+}
+
+// atQuota finds out whether a write was done that was refused for want of space.
+func (s *store) atQuota(ctx context.Context, key string, data []byte, version string, refused error) (cas.Written, error) {
+	switch present, err := s.Get(ctx, key); {
+	case err != nil:
+		return cas.Written{}, refused // unknown
+	case present.Version == version:
+		return cas.Written{}, driver.Denied(refused)
+	case bytes.Equal(present.Data, data): // no other write has this value
+		return cas.Written{Version: present.Version}, nil
+	}
+	return cas.Written{}, refused // somebody has replaced what was there before it, or it
 }
 
 // pageSize is how many keys a page has, those with tokens included.

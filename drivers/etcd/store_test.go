@@ -3,6 +3,7 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -326,6 +327,65 @@ func TestLargestData(t *testing.T) {
 	data, _, err2 := l.ReadData(t.Context(), req.Name)
 	if err = errors.Join(err, err2); err != nil || !bytes.Equal(data, req.Data) {
 		t.Errorf("%d bytes, %v", len(data), err)
+	}
+}
+
+// The write that reaches the quota of the database is done, although the member refuses it. Others are not.
+func TestQuota(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	value := func(text string, revision int) reply {
+		return reply{body: fmt.Sprintf(`{%s, "kvs": [{"key": "aw==", "value": %q, "mod_revision": "%d"}]}`, fakeHeader,
+			base64.StdEncoding.EncodeToString([]byte(text)), revision)}
+	}
+	for what, c := range map[string]struct {
+		after           reply // that of a read
+		lasting, unsure bool
+	}{
+		"nothing was done":  {after: value("before", 5), lasting: true},
+		"it was done":       {after: value("mine", 6)},
+		"another was done":  {after: value("another", 7), unsure: true},
+		"it cannot be read": {after: reply{status: 500, body: `{"message": "etcdserver: request timed out"}`}, unsure: true},
+	} {
+		f.set(pathRange, reply{})
+		f.set(pathTxn, reply{status: 429, body: `{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}`,
+			do: func() { f.set(pathRange, c.after) }})
+		w, err := s.Put(t.Context(), "k", []byte("mine"), versionOf(5, []byte("before")))
+		if (err != nil) != (c.lasting || c.unsure) || driver.Lasting(err) != c.lasting || err == nil && w.Version != versionOf(6, []byte("mine")) {
+			t.Errorf("%s: %+v, %v", what, w, err)
+		}
+	}
+}
+
+// A batch and a page of a list may have many values of the largest size.
+func TestLargestAnswers(t *testing.T) {
+	t.Parallel()
+	l := openAt(t, etcdtest.URL(t), onlyReads)
+	names := make([]string, 60) // several times the 4 MiB to which clients of gRPC limit an answer by default
+	data := bytes.Repeat([]byte{0xff}, l.Info().Limits.MaxData)
+	for i := range names {
+		names[i] = fmt.Sprintf("job-%04d", i)
+		req := request(names[i], "a")
+		req.Data = data
+		if _, err := l.TryAcquire(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, errs := l.InspectBatch(t.Context(), "", names); errors.Join(errs...) != nil {
+		t.Errorf("batch: %v", errs[0])
+	}
+	listed := 0
+	for r, err := range l.List(t.Context(), "job-") {
+		if err != nil {
+			t.Fatalf("list: %v", err)
+		}
+		if r.State == driver.StateHeld {
+			listed++
+		}
+	}
+	if listed != len(names) {
+		t.Errorf("%d locks are listed, want %d", listed, len(names))
 	}
 }
 
