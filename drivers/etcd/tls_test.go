@@ -9,8 +9,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,6 +73,33 @@ func (a *authority) sign(t *testing.T, name, commonName string) (certFile, keyFi
 		}
 	}
 	return certFile, keyFile
+}
+
+// The TLS of a program's own client of etcd asks for HTTP/2, which that speaks. The driver does not.
+func TestTLSOfAnotherClient(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "{"+fakeHeader+"}")
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	own := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+	target, err := targetOf(Config{Endpoints: []string{s.URL}, TLS: own})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newSettings(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := newStore(target, c)
+	defer func() { _ = used.close(t.Context()) }()
+	if _, err := used.Get(t.Context(), "k"); err != nil || len(own.NextProtos) != 1 {
+		t.Errorf("%v, and the program's own configuration has %v", err, own.NextProtos)
+	}
 }
 
 // A member that demands a client's certificate serves locks to those that have one, also with a user. It takes no user from a certificate.

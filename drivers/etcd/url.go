@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
@@ -188,7 +189,7 @@ func hostPort(text string) (string, error) {
 		text += ":" + defaultPort
 	}
 	host, port, err := net.SplitHostPort(text)
-	if err != nil || host == "" || strings.ContainsAny(host, " %\\\"'") {
+	if err != nil || host == "" || strings.ContainsFunc(host, isNoHostRune) {
 		return "", malformed("host or port are malformed, or the host is missing (is everything percent-encoded?)")
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
@@ -197,12 +198,17 @@ func hostPort(text string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
+func isNoHostRune(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:", r) // the colons are those of IPv6
+}
+
 // targetOf reads the configuration of a program. Errors show no address: it may have a password.
 func targetOf(c Config) (t target, err error) {
 	const rule = "addresses such as https://etcd1:2379, of one scheme, without a path and a user"
 	if c.TLS != nil {
 		t.tls = c.TLS.Clone()
 		t.tls.MinVersion = max(t.tls.MinVersion, tls.VersionTLS12)
+		t.tls.NextProtos = nil // that of a client of etcd is HTTP/2, of which the members would then send an answer
 	}
 	for i, endpoint := range c.Endpoints {
 		scheme, address, found := strings.Cut(endpoint, "://")
