@@ -59,7 +59,8 @@ repeatable() {
 packages() {
 	local want=${1/servers/yes}
 	"$go" list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk -v want="${want/others/no}" '
-		{ is = /\/test\/(serverprocess|mongotest|azuritetest|postgrestest|redistest|etcdtest|backendtest)/ ? "yes" : "no"; if (is == want) print $1 }'
+		{ is = /\/test\/(serverprocess|mongotest|azuritetest|postgrestest|redistest|etcdtest|backendtest)/ ? "yes" : "no" }
+		is == want { print $1 }'
 }
 
 failed=()

@@ -23,8 +23,8 @@ var (
 var keywords = []string{"do", "done", "else", "fi", "if", "then", "while"}
 
 // external are the programs in the examples that are not of this repository.
-var external = []string{"az", "cd", "cp", "curl", "docker", "docker-compose", "export", "for", "git", "kill", "kubectl", "mkdir", "mongod",
-	"mongosh", "node", "npm", "openssl", "pip", "python", "python3", "which"}
+var external = []string{"az", "cd", "cp", "curl", "docker", "docker-compose", "etcdctl", "export", "for", "git", "kill", "kubectl", "mkdir",
+	"mongod", "mongosh", "node", "npm", "openssl", "pip", "python", "python3", "which"}
 
 // placeholders stand for the programs of the reader.
 var placeholders = []string{"./convert.sh", "./migrate", "./report.sh", "./worker"}
