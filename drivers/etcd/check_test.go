@@ -84,7 +84,8 @@ func TestCheckAlarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := l.TryAcquire(t.Context(), request("n", "a"))
-		if active := action == "ACTIVATE"; active != (err != nil) || active && (!driver.Lasting(err) || !strings.Contains(err.Error(), "disarm")) {
+		if active := action == "ACTIVATE"; active != (err != nil) ||
+			active && (!driver.Lasting(err) || !strings.Contains(err.Error(), "disarm")) {
 			t.Errorf("%s: %v", action, err)
 		} else if active {
 			wantFinding(t, examine(t, s.URL()), subjectAlarms, driver.LevelWrong, "NOSPACE")

@@ -25,8 +25,8 @@ type login struct {
 	running chan struct{} // closed when the login that is under way has ended; nil if none is
 }
 
-// token returns a token and its number. One with the number refused, or an earlier one, is replaced by authenticate, which one of the callers
-// calls at a time. A cluster without authentication takes requests without a token.
+// token returns a token and its number. One with the number refused, or an earlier one, is replaced by authenticate, which one of the
+// callers calls at a time. A cluster without authentication takes requests without a token.
 func (l *login) token(ctx context.Context, refused int, authenticate func() (string, error)) (string, int, error) {
 	for {
 		l.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,7 +101,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A request goes to the next member only if the first one has certainly done nothing. A read does also if the first one is silent.
+// A request goes to the next member only if the first one has certainly done nothing. A read does also if that is unknown.
 func TestNextMember(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -137,6 +136,29 @@ func TestNextMember(t *testing.T) {
 			t.Errorf("%q: the next member was asked to read: %v, %v", c.message, asked, err)
 		}
 	}
+	for what, do := range map[string]func(){
+		"the connection is cut": func() { panic(http.ErrAbortHandler) },
+		"it is silent":          func() { time.Sleep(minTimeout * 3) },
+	} {
+		first, second := startFake(t), startFake(t)
+		s := storeAt(t, urlOf(first.addr(), second.addr()), WithRequestTimeout(minTimeout*2))
+		if _, err := s.Get(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		first.set(pathTxn, reply{do: do})
+		_, err := s.Put(t.Context(), "k", []byte("v"), "")
+		if err == nil || driver.OutcomeKnown(err) || first.requests(pathTxn) != 1 || second.requests(pathTxn) != 0 {
+			t.Errorf("%s: %d and %d writes, %v", what, first.requests(pathTxn), second.requests(pathTxn), err)
+		}
+		if s.members.current != 1 {
+			t.Errorf("%s: the member is not left", what)
+		}
+		s.members.stay(s.members.all[0])
+		first.set(pathRange, reply{do: do})
+		if _, err := s.Get(t.Context(), "k"); err != nil || second.requests(pathRange) != 1 {
+			t.Errorf("%s: the next member was asked %d times to read, %v", what, second.requests(pathRange), err)
+		}
+	}
 	second := startFake(t)
 	s := storeAt(t, urlOf(nowhere(t), second.addr()))
 	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); second.requests(pathTxn) != 1 || second.requests(pathRange) != 1 {
@@ -159,8 +181,8 @@ func TestOnce(t *testing.T) {
 	if _, err := s.Get(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	for _, answer := range []reply{{status: 503, body: `{"message": "etcdserver: leader changed"}`}, {status: 307}, {status: 429}, {body: "{}"},
-		{do: func() { panic(http.ErrAbortHandler) }}} {
+	for _, answer := range []reply{{status: 503, body: `{"message": "etcdserver: leader changed"}`}, {status: 307}, {status: 429},
+		{body: "{}"}, {do: func() { panic(http.ErrAbortHandler) }}} {
 		f.set(pathTxn, answer)
 		before := f.requests(pathTxn)
 		if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || f.requests(pathTxn) != before+1 {
@@ -223,6 +245,24 @@ func TestOtherCluster(t *testing.T) {
 	}
 }
 
+// A member that has failed is looked at before the next write: it may have come back as one of another cluster.
+func TestLookAfterFailure(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	if _, err := s.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	f.set(pathTxn, reply{do: func() { panic(http.ErrAbortHandler) }})
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || f.requests(pathTxn) != 1 {
+		t.Fatal(err)
+	}
+	f.set(pathRange, reply{body: `{"header": {"cluster_id": "70"}}`})
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); !errors.Is(err, driver.ErrDenied) || f.requests(pathTxn) != 1 {
+		t.Errorf("%v, after %d writes", err, f.requests(pathTxn))
+	}
+}
+
 // What a member of another cluster says is forgotten before the next one is asked.
 func TestAnswerOfAnotherCluster(t *testing.T) {
 	t.Parallel()
@@ -248,7 +288,12 @@ func TestPausedMember(t *testing.T) {
 			follower = s
 		}
 	}
-	order := append([]*etcdtest.Server{follower}, slices.DeleteFunc(slices.Clone(all), func(s *etcdtest.Server) bool { return s == follower })...)
+	order := []*etcdtest.Server{follower}
+	for _, s := range all {
+		if s != follower {
+			order = append(order, s)
+		}
+	}
 	l := openAt(t, etcdtest.URLOf(order...), WithRequestTimeout(2*time.Second))
 	lease, err := l.TryAcquire(t.Context(), request("n", "a"))
 	if err != nil {

@@ -352,7 +352,8 @@ func TestQuota(t *testing.T) {
 		f.set(pathTxn, reply{status: 429, body: `{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}`,
 			do: func() { f.set(pathRange, c.after) }})
 		w, err := s.Put(t.Context(), "k", []byte("mine"), versionOf(5, []byte("before")))
-		if (err != nil) != (c.lasting || c.unsure) || driver.Lasting(err) != c.lasting || err == nil && w.Version != versionOf(6, []byte("mine")) {
+		if (err != nil) != (c.lasting || c.unsure) || driver.Lasting(err) != c.lasting ||
+			err == nil && w.Version != versionOf(6, []byte("mine")) {
 			t.Errorf("%s: %+v, %v", what, w, err)
 		}
 	}

@@ -67,7 +67,9 @@ func (a *authority) sign(t *testing.T, name, commonName string) (certFile, keyFi
 		a.key = key
 	}
 	certFile, keyFile = filepath.ToSlash(filepath.Join(a.dir, name+".pem")), filepath.ToSlash(filepath.Join(a.dir, name+"-key.pem"))
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: private},
+	} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +161,8 @@ func TestTLS(t *testing.T) {
 		t.Error(err)
 	}
 	named, namedKey := ca.sign(t, "named", appUser)
-	if _, err := Open(t.Context(), rawURL("", named, namedKey)); !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "common name") {
+	if _, err := Open(t.Context(), rawURL("", named, namedKey)); !errors.Is(err, driver.ErrDenied) ||
+		!strings.Contains(err.Error(), "common name") {
 		t.Errorf("a certificate with a common name: %v", err)
 	}
 }
