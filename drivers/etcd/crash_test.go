@@ -114,6 +114,41 @@ func TestFailingCluster(t *testing.T) {
 	})
 }
 
+// A member reads for nobody what a majority has not confirmed. A leader whose followers are silent still believes for some time that it
+// leads: another may have been elected, and have granted the lock.
+func TestReadNeedsAMajority(t *testing.T) {
+	t.Parallel()
+	all := etcdtest.StartCluster(t, 3)
+	leader := leaderOf(t, all)
+	s := storeAt(t, leader.URL(), WithRequestTimeout(minTimeout))
+	for end := time.Now().Add(time.Minute); ; {
+		_, err := s.Get(t.Context(), "k")
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	for _, one := range all {
+		if one != leader {
+			if err := one.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = one.Resume() }()
+		}
+	}
+	for what, read := range map[string]func() error{
+		"get":   func() error { _, err := s.Get(t.Context(), "k"); return err },
+		"batch": func() error { _, err := s.GetBatch(t.Context(), []string{"k", "l"}); return err },
+		"list":  func() error { _, _, err := s.List(t.Context(), "", ""); return err },
+	} {
+		if read() == nil {
+			t.Errorf("%s: a leader without followers has answered", what)
+		}
+	}
+}
+
 // A client cut off with a paused leader holds no lock that another one is granted: when the leader goes on, it has been replaced.
 func TestPausedLeader(t *testing.T) {
 	t.Parallel()

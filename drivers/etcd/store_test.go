@@ -404,6 +404,8 @@ func TestApart(t *testing.T) {
 	}
 	theirs := take(rawURL, "job")
 	own, remove := apart(rawURL, "holdfast_certify_test")
+	neighbour, _ := apart(rawURL, "holdfast_certify_test2")
+	other := take(neighbour, "job")
 	for range 2 { // the second time after it was removed
 		take(own, "job")
 		take(own, "a*b")
@@ -415,9 +417,11 @@ func TestApart(t *testing.T) {
 	if r, err := l.Inspect(t.Context(), "job"); err != nil || r.Token != 0 || l.Info().History != 3 {
 		t.Errorf("after the removal there is %+v, %v", r, err)
 	}
-	r, err := openAt(t, rawURL, onlyReads).Inspect(t.Context(), "job")
-	if err != nil || r.State != driver.StateHeld || r.Token != theirs.Token {
-		t.Errorf("the lock beside it is %+v, %v", r, err)
+	for at, lease := range map[string]driver.Lease{rawURL: theirs, neighbour: other} {
+		r, err := openAt(t, at, onlyReads).Inspect(t.Context(), "job")
+		if err != nil || r.State != driver.StateHeld || r.Token != lease.Token {
+			t.Errorf("the lock beside it is %+v, %v", r, err)
+		}
 	}
 	if own, _ := apart("etcds://u:p@h1,h2:1", "x"); own != "etcds://u:p@h1,h2:1/holdfast/x" {
 		t.Error(own)
