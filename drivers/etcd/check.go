@@ -126,6 +126,7 @@ func (e *examination) cluster(ctx context.Context) bool {
 			missing = append(missing, name)
 		}
 	}
+	slices.Sort(missing)
 	leaders := map[uint64]bool{}
 	for _, s := range e.statuses {
 		leaders[s.Leader] = true

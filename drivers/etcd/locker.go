@@ -27,7 +27,7 @@ const (
 	maxRequests = 32
 	// maxStreams is how many keys are watched at a time, each on a connection of its own.
 	maxStreams = 64
-	// maxAnswer bounds an answer: that about a page of a list, whose values may have 64 KiB of data each.
+	// maxAnswer bounds an answer: that about a page of a list.
 	maxAnswer = 64 << 20
 )
 

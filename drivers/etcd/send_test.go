@@ -171,6 +171,15 @@ func TestNextMember(t *testing.T) {
 	if _, err := s.Get(t.Context(), "k"); err == nil || driver.Lasting(err) || strings.Count(err.Error(), "refused") != 2 {
 		t.Errorf("all members are down: %v", err)
 	}
+	// What one member refuses for good lasts only if no other one may do it later.
+	gateless := startFake(t)
+	gateless.set(pathRange, reply{status: 404, body: "404 page not found\n"})
+	for url, lasting := range map[string]bool{urlOf(gateless.addr()): true, urlOf(gateless.addr(), nowhere(t)): false,
+		urlOf(nowhere(t), gateless.addr()): false} {
+		if _, err := storeAt(t, url).Get(t.Context(), "k"); err == nil || driver.Lasting(err) != lasting {
+			t.Errorf("%s: %v, want one that lasts: %v", url, err, lasting)
+		}
+	}
 }
 
 // Each request is made once, whatever comes of it.

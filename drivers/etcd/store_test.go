@@ -40,8 +40,10 @@ func TestPut(t *testing.T) {
 			t.Errorf("version %q: %v", version, err)
 		}
 	}
-	if _, err := s.Put(t.Context(), "missing", []byte("second"), first.Version); !errors.Is(err, cas.ErrConflict) {
-		t.Errorf("a version of a key without a value: %v", err)
+	for _, version := range []string{first.Version, "0:", "0:first"} {
+		if _, err := s.Put(t.Context(), "missing", []byte("second"), version); !errors.Is(err, cas.ErrConflict) {
+			t.Errorf("the version %q of a key without a value: %v", version, err)
+		}
 	}
 	if v, err := s.Get(t.Context(), "missing"); err != nil || v.Version != "" {
 		t.Errorf("%+v, %v, want no value", v, err)

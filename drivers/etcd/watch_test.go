@@ -180,6 +180,10 @@ func TestManyWatches(t *testing.T) {
 func TestWatchThatDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	f := startFake(t)
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	s := storeAt(t, urlOf(f.addr()), WithRequestTimeout(300*time.Millisecond))
 	for what, answer := range map[string]reply{
 		"canceled":        {body: `{"result": {` + fakeHeader + `, "created": true, "canceled": true, "cancel_reason": "permission denied"}}`},
@@ -187,12 +191,12 @@ func TestWatchThatDoesNotBegin(t *testing.T) {
 		"no gateway":      {status: 404, body: "404 page not found"},
 		"not etcd":        {body: "<html>"},
 		"another cluster": {body: `{"result": {"header": {"cluster_id": "70"}, "created": true}}`},
-		"silence":         {do: func() { time.Sleep(time.Second) }},
+		"silence":         {do: func() { <-over }},
 		"compacted":       {body: `{"result": {` + fakeHeader + `, "canceled": true, "compact_revision": "4"}}`},
 	} {
 		f.set(pathWatch, answer)
-		if err := s.watch(t.Context(), "k", func(cas.Value) { t.Errorf("%s: it is in effect", what) }); err == nil {
-			t.Errorf("%s: the watch has ended without an error", what)
+		if err := s.watch(ctx, "k", func(cas.Value) { t.Errorf("%s: it is in effect", what) }); err == nil || ctx.Err() != nil {
+			t.Errorf("%s: the watch has ended with %v", what, err)
 		}
 	}
 }
