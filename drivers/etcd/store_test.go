@@ -220,6 +220,15 @@ func TestList(t *testing.T) {
 	if len(got) != n || !slices.IsSorted(got) || got[0] != "job-0000" || got[n-1] != fmt.Sprintf("job-%04d", n-1) {
 		t.Errorf("%d locks: %v", len(got), got)
 	}
+	items, _, err := l.store.List(t.Context(), "", "")
+	for _, item := range items {
+		if strings.Contains(item.Key, "/") {
+			t.Errorf("the list has the key %s", item.Key)
+		}
+	}
+	if len(items) == 0 || err != nil {
+		t.Errorf("%d keys, %v", len(items), err)
+	}
 	names := 0
 	for r, err := range longer.List(t.Context(), "") {
 		if names++; err != nil || r.Name != "token" {
