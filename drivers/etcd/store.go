@@ -183,8 +183,8 @@ func (s *store) atQuota(ctx context.Context, key string, data []byte, version st
 	return cas.Written{}, refused // somebody has replaced what was there before it, or it
 }
 
-// pageSize is how many keys a page has, those with tokens included. Half of them have values, of up to 380 KB in JSON with all that a record
-// can have, and the page must be shorter than maxAnswer.
+// pageSize is how many keys a page has, those with tokens included. Half of them have values, of up to 380 KB in JSON with all that a
+// record can have, and the page must be shorter than maxAnswer.
 const pageSize = 300
 
 // List implements [cas.Store]. Keys with another "/" are those of tokens, and of longer prefixes.

@@ -154,6 +154,9 @@ var client = &http.Client{Timeout: askTimeout, Transport: &http.Transport{Disabl
 
 // Ask makes a request to the gateway of a member, such as /v3/kv/range, with a body of fields. The answer is JSON.
 func (s *Server) Ask(ctx context.Context, token, path string, fields map[string]any) ([]byte, error) {
+	if fields == nil {
+		fields = map[string]any{} // since 3.6 members refuse null
+	}
 	body, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
