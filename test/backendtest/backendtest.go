@@ -5,6 +5,7 @@ package backendtest
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,12 +34,16 @@ var servers = map[string]func(tb testing.TB) string{
 	kubernetestest.EnvURL: kubernetestest.URL,
 }
 
+// longOnly are the servers that only the long suite starts.
+var longOnly = []string{etcdtest.EnvURL}
+
 // Backends returns for each driver, by its main scheme, what makes the URL of a backend that only the test
-// uses. It leaves out the drivers whose locks are shared by fewer processes than reach says.
+// uses. It leaves out the drivers whose locks are shared by fewer processes than reach says, and in a short run those whose servers only
+// the long suite starts.
 func Backends(reach driver.Reach) map[string]func(tb testing.TB) string {
 	all := map[string]func(testing.TB) string{}
 	for _, d := range driver.Drivers() {
-		if d.Reach <= reach {
+		if d.Reach <= reach && !(testing.Short() && slices.Contains(longOnly, strings.TrimPrefix(d.TestURL, "$"))) {
 			all[d.Schemes[0]] = func(tb testing.TB) string { tb.Helper(); return url(tb, d) }
 		}
 	}

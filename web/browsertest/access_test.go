@@ -135,7 +135,7 @@ func (p *tab) check(what, axe string) {
 
 // A reader with a keyboard alone can search, page, choose, read, and break a lock.
 func TestKeyboard(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u, holdfast.WithOwner("worker-7"))
 	for i := range 60 {
 		lock(t, client, fmt.Sprintf("job-%02d", i))

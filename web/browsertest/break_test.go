@@ -60,7 +60,7 @@ func isBroken(t *testing.T, client *holdfast.Client, name string) bool {
 
 // A reader with the right to break gets a question first, and breaks the holder that was shown.
 func TestBreak(t *testing.T) {
-	for name, backend := range backends {
+	for name, backend := range backends() {
 		t.Run(name, func(t *testing.T) {
 			u := backend(t)
 			client := open(t, u, holdfast.WithOwner("worker-7"))
@@ -92,7 +92,7 @@ func TestBreak(t *testing.T) {
 
 // If another holds the lock by the time of the answer, nothing is broken, and the page says so.
 func TestBreakComesTooLate(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	h := lock(t, client, "job")
 	s := serve(t, u, "--allow-break")
@@ -113,7 +113,7 @@ func TestBreakComesTooLate(t *testing.T) {
 
 // Without the right to break there is no button, and a request is refused.
 func TestReadOnly(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	h := lock(t, client, "job")
 	s := serve(t, u)
@@ -131,7 +131,7 @@ func TestReadOnly(t *testing.T) {
 // Behind a proxy without TLS the browser does not say where a request comes from. If the proxy replaces Host, the refusal says
 // that this has to change; with Host the lock can be broken.
 func TestBreakBehindProxy(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	lock(t, client, "job")
 	s := serve(t, u, "--allow-break", "--host", site)
@@ -164,7 +164,7 @@ func TestBreakBehindProxy(t *testing.T) {
 
 // Another site cannot break a lock with the reader's browser, read the page, or show it in a frame.
 func TestOtherSites(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	h := lock(t, client, "job")
 	s := serve(t, u, "--allow-break")
@@ -213,7 +213,7 @@ name='{"name":"job","token":"%[2]d","x":"' value='"}'></form>
 
 // Without the secret nothing is answered, and with it everything: in the browser by its login.
 func TestSecret(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	h := lock(t, client, "job")
 	s := serve(t, u, "--allow-break", "--token-file", secretFile(t))
@@ -280,7 +280,7 @@ func TestSecret(t *testing.T) {
 
 // Nothing that the server sends has a lease ID, data or a credential.
 func TestNoSecretLeaves(t *testing.T) {
-	for name, backend := range backends {
+	for name, backend := range backends() {
 		t.Run(name, func(t *testing.T) {
 			u := backend(t)
 			client := open(t, u)

@@ -30,7 +30,7 @@ var images = flag.String("images", "", "write the images of docs/page.md into th
 // sampleData serves a backend with locks in every state, and with waiters.
 func sampleData(t *testing.T) string {
 	t.Helper()
-	u := backends["mongodb"](t)
+	u := backends()["mongodb"](t)
 	long := holdfast.WithTTL(time.Hour) // not renewed during the test
 	pods := make([]*holdfast.Client, 3)
 	for i, name := range []string{"billing-7c9f/1", "billing-b41d/1", "reports-5d2a/1"} {

@@ -19,7 +19,7 @@ import (
 // that, but none of them may take long.
 func TestChangesAppear(t *testing.T) {
 	const changes, wanted, longest = 6, time.Second, 10 * time.Second
-	for name, backend := range backends {
+	for name, backend := range backends() {
 		t.Run(name, func(t *testing.T) {
 			u := backend(t)
 			client := open(t, u, holdfast.WithOwner("worker-7"))
@@ -65,7 +65,7 @@ func TestChangesAppear(t *testing.T) {
 // A row stays the same node while its content changes, so that a click, a selection and the focus
 // survive the updates.
 func TestRowsStay(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	a := lock(t, client, "a")
 	lock(t, client, "b")
@@ -90,7 +90,7 @@ func TestRowsStay(t *testing.T) {
 
 // The address says what is shown, so that it can be sent to a colleague.
 func TestAddressSaysWhatIsShown(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u, holdfast.WithOwner("pod-1"))
 	for _, name := range []string{"mail/a", "mail/b", "bill"} {
 		lock(t, client, name)
@@ -127,7 +127,7 @@ func TestAddressSaysWhatIsShown(t *testing.T) {
 
 // Locks that are held come before those that are free, the page names its backend, and nothing is green before it is connected.
 func TestFirstSight(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	for _, name := range []string{"a", "b", "c"} {
 		if err := lock(t, client, name).Release(t.Context()); err != nil {
@@ -153,7 +153,7 @@ func TestFirstSight(t *testing.T) {
 
 // A tab that nobody sees asks the backend for nothing, and is up to date when it is seen again.
 func TestHiddenTab(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	h := lock(t, client, "job")
 	s := serve(t, u, "--refresh", "100ms")
@@ -193,7 +193,7 @@ func timeLeft(text string, bar bool) string {
 // While the backend fails, the page says so and shows what was read last: without the time left, which it cannot know, and
 // without a green mark.
 func TestBackendFails(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	lock(t, client, "job")
 	s := serve(t, u, "--refresh", "100ms")

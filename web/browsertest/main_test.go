@@ -88,7 +88,7 @@ func run(m *testing.M) int {
 type shared struct{ *testing.M }
 
 // backends are the URLs of fresh backends, by scheme.
-var backends = backendtest.Backends(driver.ReachMachine)
+func backends() map[string]func(testing.TB) string { return backendtest.Backends(driver.ReachMachine) }
 
 // databaseOf returns the name of the database of a URL.
 func databaseOf(t *testing.T, backend string) string {

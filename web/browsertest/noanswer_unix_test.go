@@ -10,7 +10,7 @@ import (
 // When no answer comes, the page is live no longer than the next answer takes, and later says that it is not connected, too. The
 // time left is dropped with that. It comes back with the answers.
 func TestNoAnswer(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	client := open(t, u)
 	lock(t, client, "job")
 	s := serve(t, u, "--refresh", "100ms")

@@ -19,7 +19,7 @@ func TestTenThousandLocks(t *testing.T) {
 	const locks, paintLimit, searchLimit, updateLimit = 10_000, 5 * time.Second, 5 * time.Second, 5 * time.Second
 	for _, name := range []string{"file", "mongodb"} {
 		t.Run(name, func(t *testing.T) {
-			u := backends[name](t)
+			u := backends()[name](t)
 			client := open(t, u, holdfast.WithOwner("worker-7"), holdfast.WithTTL(time.Hour))
 			fill(t, client, locks)
 			s := serve(t, u)

@@ -12,7 +12,7 @@ import (
 
 // Of a lock that several share, the page shows each holder, and breaks the one whose button is pressed.
 func TestSharedLock(t *testing.T) {
-	u := backends["file"](t)
+	u := backends()["file"](t)
 	var tokens []uint64
 	clients := map[string]*holdfast.Client{}
 	for _, owner := range []string{"reader-a", "reader-b", "reader-c"} {
