@@ -184,7 +184,7 @@ func (e *examination) alarms(ctx context.Context) bool {
 			Alarm string `json:"alarm"`
 		} `json:"alarms"`
 	}
-	err := e.store.ask(ctx, call{path: "/v3/maintenance/alarm", body: map[string]string{"action": "GET"}}, &found)
+	err := e.store.ask(ctx, call{path: "/v3/maintenance/alarm", body: map[string]string{"action": "GET"}, bare: true}, &found) // so is 3.4's
 	switch {
 	case err != nil:
 		e.Unchecked(subjectAlarms, "", "they cannot be read: %s", text(err))
@@ -259,11 +259,13 @@ func (e *examination) login(ctx context.Context) bool {
 		headed
 		Enabled bool `json:"enabled"`
 	}
-	err := e.store.ask(ctx, call{path: "/v3/auth/status", body: struct{}{}}, &a)
-	if err == nil && !a.Enabled {
+	switch err := e.store.ask(ctx, call{path: "/v3/auth/status", body: struct{}{}}, &a); {
+	case err != nil && !strings.Contains(err.Error(), "permission denied"): // 3.4 does not have it
+		e.Unchecked(subjectLogin, "", "the cluster does not show whether it has authentication")
+	case err == nil && !a.Enabled:
 		e.Doubtful(subjectLogin, "Enable the authentication, or leave the user out of the URL.", "the cluster has no authentication: whoever "+
 			"reaches the members may take every lock")
-	} else {
+	default:
 		e.OK(subjectLogin, "the cluster accepts it")
 	}
 	return ctx.Err() == nil

@@ -23,6 +23,8 @@ type call struct {
 	body any
 	// writes says that no second member may be asked if the first one may have got the request.
 	writes bool
+	// bare says that the answer may have no header, and so not show the cluster.
+	bare bool
 }
 
 // headed is a part of every answer.
@@ -178,10 +180,12 @@ func (at attempt) read(c call, body []byte, into any) error {
 	if json.Unmarshal(body, &h) != nil {
 		return &unknownError{errNoEtcd}
 	}
-	if err := at.members.note(at.member, h.Header.ClusterID); err != nil && c.writes {
-		return errors.New(driver.ErrorText(err)) // it was done there
-	} else if err != nil {
-		return &elsewhereError{err}
+	if !c.bare || h.Header.ClusterID != 0 {
+		if err := at.members.note(at.member, h.Header.ClusterID); err != nil && c.writes {
+			return errors.New(driver.ErrorText(err)) // it was done there
+		} else if err != nil {
+			return &elsewhereError{err}
+		}
 	}
 	if json.Unmarshal(body, into) != nil {
 		return errNoEtcd

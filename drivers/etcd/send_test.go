@@ -345,6 +345,27 @@ func TestPausedMember(t *testing.T) {
 	}
 }
 
+// A member is left that is silent to a caller with a short limit. One that had no time to answer is not.
+func TestSilentMember(t *testing.T) {
+	t.Parallel()
+	over := make(chan struct{})
+	for limit, left := range map[time.Duration]bool{patience + 100*time.Millisecond: true, patience / 5: false} {
+		first, second := startFake(t), startFake(t)
+		s := storeAt(t, urlOf(first.addr(), second.addr()), WithRequestTimeout(maxTimeout))
+		if _, err := s.Get(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		first.set(pathTxn, reply{do: func() { <-over }})
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		_, err := s.Put(ctx, "k", []byte("v"), "")
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || (s.members.current == 1) != left {
+			t.Errorf("after %v: %v, and the member is left: %v", limit, err, !left)
+		}
+	}
+	close(over)
+}
+
 // Without a majority a call fails soon, and is certain to have done nothing: the member knows no leader. With it all goes on.
 func TestNoLeader(t *testing.T) {
 	t.Parallel()
