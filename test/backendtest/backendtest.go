@@ -43,7 +43,8 @@ var longOnly = []string{etcdtest.EnvURL}
 func Backends(reach driver.Reach) map[string]func(tb testing.TB) string {
 	all := map[string]func(testing.TB) string{}
 	for _, d := range driver.Drivers() {
-		if d.Reach <= reach && !(testing.Short() && slices.Contains(longOnly, strings.TrimPrefix(d.TestURL, "$"))) {
+		left := testing.Short() && slices.Contains(longOnly, strings.TrimPrefix(d.TestURL, "$"))
+		if d.Reach <= reach && !left {
 			all[d.Schemes[0]] = func(tb testing.TB) string { tb.Helper(); return url(tb, d) }
 		}
 	}
