@@ -35,6 +35,7 @@ NEWEST_PKG ?= ./drivers/mongo ./drivers/azblob ./drivers/file ./test/mongotest .
 NEWEST := .cache/newest.mod
 NEWEST_POSTGRES := ../../.cache/newest-postgres.mod
 NEWEST_REDIS := ../../.cache/newest-redis.mod
+NEWEST_MYSQL := ../../.cache/newest-mysql.mod
 # The tests of the command that concern the modules which only it uses.
 NEWEST_COMMAND := ../../.cache/newest-command.mod
 NEWEST_COMMAND_RUN ?= Help|Flag|Reference|Completion|Man|Top|Metrics|Listen
@@ -109,6 +110,8 @@ test-newest: setup # test the packages that use other modules with the newest ve
 		$(GO) test -mod=mod -modfile=$(NEWEST_POSTGRES) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 	cd drivers/redis && ../../tools/newest.sh $(NEWEST_REDIS) ./... && \
 		$(GO) test -mod=mod -modfile=$(NEWEST_REDIS) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+	cd drivers/mysql && ../../tools/newest.sh $(NEWEST_MYSQL) ./... && \
+		$(GO) test -mod=mod -modfile=$(NEWEST_MYSQL) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 	cd cmd/holdfast && ../../tools/newest.sh $(NEWEST_COMMAND) ./... && \
 		$(GO) test -mod=mod -modfile=$(NEWEST_COMMAND) -run '$(NEWEST_COMMAND_RUN)' -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 

@@ -12,6 +12,7 @@ var importPaths = map[string]string{
 	"mem":         "github.com/holdfast-go/holdfast/drivers/memory",
 	"mongodb":     "github.com/holdfast-go/holdfast/drivers/mongo",
 	"mongodb+srv": "github.com/holdfast-go/holdfast/drivers/mongo",
+	"mysql":       "github.com/holdfast-go/holdfast/drivers/mysql",
 	"postgres":    "github.com/holdfast-go/holdfast/drivers/postgres",
 	"postgresql":  "github.com/holdfast-go/holdfast/drivers/postgres",
 	"redis":       "github.com/holdfast-go/holdfast/drivers/redis",

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	_ "github.com/holdfast-go/holdfast/drivers/kubernetes"
+	_ "github.com/holdfast-go/holdfast/drivers/mysql"
 	_ "github.com/holdfast-go/holdfast/drivers/redis"
 )
 

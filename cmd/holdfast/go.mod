@@ -12,6 +12,7 @@ require (
 	github.com/charmbracelet/x/vt v0.0.0-20260305213658-fe36e8c10185
 	github.com/holdfast-go/holdfast v0.0.0
 	github.com/holdfast-go/holdfast/drivers/kubernetes v0.0.0
+	github.com/holdfast-go/holdfast/drivers/mysql v0.0.0
 	github.com/holdfast-go/holdfast/drivers/redis v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0
@@ -21,6 +22,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.1.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/charmbracelet/colorprofile v0.4.3 // indirect
 	github.com/charmbracelet/ultraviolet v0.0.0-20261008173134-6b8d4baf91b4 // indirect
@@ -34,6 +36,7 @@ require (
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/go-sql-driver/mysql v1.8.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
@@ -106,3 +109,5 @@ replace github.com/holdfast-go/holdfast/drivers/postgres => ../../drivers/postgr
 replace github.com/holdfast-go/holdfast/drivers/redis => ../../drivers/redis
 
 replace github.com/holdfast-go/holdfast/drivers/kubernetes => ../../drivers/kubernetes
+
+replace github.com/holdfast-go/holdfast/drivers/mysql => ../../drivers/mysql

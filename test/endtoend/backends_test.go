@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-go/holdfast/test/backendtest"
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
 	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/mysqltest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 	"github.com/holdfast-go/holdfast/test/redistest"
 )
@@ -39,7 +40,7 @@ func backends(t *testing.T) map[string]string {
 func modules() map[string]func(testing.TB) string {
 	all := map[string]func(testing.TB) string{"postgres": postgrestest.URL}
 	if !testing.Short() { // these are drivers of the full build, which is large
-		all["kubernetes"], all["redis"] = kubernetestest.URL, redistest.URL
+		all["kubernetes"], all["redis"], all["mysql"] = kubernetestest.URL, redistest.URL, mysqltest.URL
 	}
 	return all
 }

@@ -172,6 +172,31 @@ var (
 `
 )
 
+// mysql is the module of the driver for MySQL, and mysqlPrelude the prelude of the blocks that use it.
+const (
+	mysql        = root + "/drivers/mysql"
+	mysqlPrelude = `package page
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/mysql"
+)
+
+var (
+	ctx    context.Context
+	db     *sql.DB
+	hold   *holdfast.Hold
+	locker driver.Locker
+
+	client *holdfast.Client
+)
+`
+)
+
 // adaptersPrelude is the prelude of docs/adapters.md.
 const adaptersPrelude = `package page
 
@@ -223,7 +248,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	// apiName matches names such as mongo.New and WithTTL in a page's text.
-	apiName = regexp.MustCompile("\\b(holdfast|driver|" + strings.Join(drivers, "|") + "|postgres|redis|" +
+	apiName = regexp.MustCompile("\\b(holdfast|driver|" + strings.Join(drivers, "|") + "|postgres|redis|mysql|" +
 		"holdfasttest|leases|lockertest|migrating|" +
 		"mongolock|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
 	// named matches files and folders of this repository, in a page's text.
@@ -261,6 +286,7 @@ func TestGoBlocksCompile(t *testing.T) {
 		loadAdapters = exportedAPI(t, fset, adapters, adaptersPrelude)
 	}
 	loadPostgres, loadRedis := exportedAPI(t, fset, postgres, postgresPrelude), exportedAPI(t, fset, redis, redisPrelude)
+	loadMySQL := exportedAPI(t, fset, mysql, mysqlPrelude)
 	blocks := 0
 	for page, text := range pages(t) {
 		load, prelude := load, prelude
@@ -281,6 +307,9 @@ func TestGoBlocksCompile(t *testing.T) {
 			load, prelude := load, prelude
 			if strings.Contains(text[m[2]:m[3]], "postgres.") {
 				load, prelude = loadPostgres, postgresPrelude
+			}
+			if strings.Contains(text[m[2]:m[3]], "mysql.New") {
+				load, prelude = loadMySQL, mysqlPrelude
 			}
 			if strings.Contains(text[m[2]:m[3]], "redis.New(") && page == "docs/redis.md" {
 				load, prelude = loadRedis, redisPrelude
@@ -343,7 +372,7 @@ func TestNamesExist(t *testing.T) {
 		}
 		scopes = append(scopes, pkg)
 	}
-	for path, preludeOf := range map[string]string{postgres: postgresPrelude, redis: redisPrelude} {
+	for path, preludeOf := range map[string]string{postgres: postgresPrelude, redis: redisPrelude, mysql: mysqlPrelude} {
 		pkg, err := exportedAPI(t, token.NewFileSet(), path, preludeOf).Import("github.com/holdfast-go/holdfast" + strings.TrimPrefix(path, root))
 		if err != nil {
 			t.Fatal(err)

@@ -74,6 +74,7 @@ func Choose(given string, interactive, nested bool) (string, error) {
 // modules for them.
 var InFull = map[string]string{
 	"kubernetes": "github.com/holdfast-go/holdfast/drivers/kubernetes",
+	"mysql":      "github.com/holdfast-go/holdfast/drivers/mysql",
 	"redis":      "github.com/holdfast-go/holdfast/drivers/redis",
 	"rediss":     "github.com/holdfast-go/holdfast/drivers/redis",
 }

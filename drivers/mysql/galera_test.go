@@ -1,0 +1,250 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/guard"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/test/mysqltest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+)
+
+// startGalera starts a cluster whose nodes are all ready.
+func startGalera(t *testing.T, n int) []*mysqltest.Server {
+	t.Helper()
+	nodes := mysqltest.StartGalera(t, n)
+	for _, node := range nodes {
+		db := pool(t, node.AdminURL())
+		eventually(t, "a node is not ready", func() bool {
+			var name, size, ready string
+			return db.QueryRowContext(t.Context(), "SHOW STATUS LIKE 'wsrep_cluster_size'").Scan(&name, &size) == nil && size == fmt.Sprint(n) &&
+				db.QueryRowContext(t.Context(), "SHOW STATUS LIKE 'wsrep_ready'").Scan(&name, &ready) == nil && ready == "ON"
+		})
+	}
+	return nodes
+}
+
+// The suite runs over a Galera cluster, each Locker on another node.
+func TestGaleraConformance(t *testing.T) {
+	serverprocess.Long(t, "starts three servers, and runs the whole suite once more")
+	t.Parallel()
+	nodes := startGalera(t, 3)
+	admin := pool(t, nodes[0].AdminURL())
+	var opened atomic.Int64
+	lockertest.Run(t, lockertest.Config{
+		New: func(t *testing.T) driver.Locker { return openAt(t, nodes[opened.Add(1)%3].URL()) },
+		Forget: func(ctx context.Context, name string) error {
+			_, err := admin.ExecContext(ctx, "DELETE FROM holdfast_locks WHERE name = ?", lockrecord.Key(name))
+			return err
+		},
+		Without: []string{"Damage", "Deny", "FailOver", "Stall"},
+	})
+}
+
+// Clients on all nodes compete while a node is killed. No two hold the lock at once, no token falls, and a grant survives.
+func TestGalera(t *testing.T) {
+	serverprocess.Long(t, "starts three servers")
+	t.Parallel()
+	nodes := startGalera(t, 3)
+	hosts := func(first int) string {
+		return mysqltest.At(strings.Join([]string{nodes[first].Addr(), nodes[(first+1)%3].Addr(), nodes[(first+2)%3].Addr()}, ","))
+	}
+	l := openAt(t, hosts(0), WithCommandTimeout(time.Second))
+	if info := l.Info(); info.Failover != driver.GrantsSurvive {
+		t.Errorf("declares %v", info.Failover)
+	}
+	found := examine(t, hosts(1))
+	wantFinding(t, found, subjectReplication, driver.LevelOK, "a Galera cluster of 3 nodes")
+	wantFinding(t, found, subjectHosts, driver.LevelOK, "takes writes")
+	wantFinding(t, found, subjectGrade, driver.LevelOK, protectsData)
+	var holder atomic.Pointer[string]
+	var last, grants atomic.Uint64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var clients sync.WaitGroup
+	for i := range 3 {
+		l := openAt(t, hosts(i), WithCommandTimeout(time.Second))
+		clients.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				id := fmt.Sprint(i, "-", n)
+				req := request("n", id)
+				req.TTL = 20 * time.Second
+				began := time.Now()
+				lease, err := l.TryAcquire(ctx, req)
+				if err != nil {
+					if !errors.Is(err, driver.ErrHeld) { // it may be held without an answer
+						_ = l.Release(ctx, driver.Lease{Name: "n", ID: req.ID})
+					}
+					time.Sleep(time.Millisecond)
+					continue
+				}
+				grants.Add(1)
+				if !holder.CompareAndSwap(nil, &id) && time.Since(began) < req.TTL {
+					t.Errorf("%s was granted the lock, and another holds it", id)
+				}
+				if before := last.Swap(lease.Token); lease.Token <= before {
+					t.Errorf("token %d after %d", lease.Token, before)
+				}
+				if _, err = l.Renew(ctx, lease); errors.Is(err, driver.ErrLost) && time.Since(began) < req.TTL {
+					t.Errorf("%s has lost the lock: %v", id, err)
+				}
+				holder.Store(nil)
+				for l.Release(ctx, driver.Lease{Name: "n", ID: req.ID}) != nil && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	goOn := func(what string) {
+		t.Helper()
+		before := grants.Load()
+		for end := time.Now().Add(time.Minute); grants.Load() < before+20 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		if grants.Load() < before+20 {
+			t.Errorf("%d grants %s", grants.Load()-before, what)
+		}
+	}
+	goOn("with three nodes")
+	survivor, err := l.TryAcquire(ctx, request("survivor", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes[0].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	goOn("after the crash of a node")
+	stop()
+	clients.Wait()
+	eventually(t, "the lease is not renewed after the crash", func() bool {
+		next, err := l.Renew(t.Context(), survivor)
+		if errors.Is(err, driver.ErrLost) {
+			t.Fatal(err)
+		}
+		return err == nil && next.Token == survivor.Token
+	})
+}
+
+// The guard on one node keeps order with grants on another.
+func TestGaleraGuard(t *testing.T) {
+	serverprocess.Long(t, "starts two servers")
+	t.Parallel()
+	nodes := startGalera(t, 2)
+	first, second := openAt(t, nodes[0].URL()), openAt(t, nodes[1].URL())
+	db := pool(t, nodes[0].URL())
+	run(t, db, "CREATE TABLE work (n bigint AUTO_INCREMENT PRIMARY KEY, token bigint) ENGINE=InnoDB")
+	lease, err := first.TryAcquire(t.Context(), request("job", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := NewGuard(first, db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), fmt.Sprint("INSERT INTO work (token) VALUES (", lease.Token, ")")); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.lock(t.Context(), tx, lease); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Release(t.Context(), lease); err != nil { // on the node itself it waits
+		t.Fatal(err)
+	}
+	// The other node does not know of the transaction: the grant is done, and ends it.
+	if _, err := second.TryAcquire(t.Context(), request("job", "b")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if err := outcome(tx.Commit()); err == nil || errors.Is(err, ErrInDoubt) {
+		t.Errorf("a former holder commits on another node: %v", err)
+	}
+	var n int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM work").Scan(&n); err != nil || n != 0 {
+		t.Errorf("%d rows, %v", n, err)
+	}
+}
+
+// A guarded transaction never commits after a later grant, although its node applies that grant late.
+func TestGaleraGuardOnALateNode(t *testing.T) {
+	serverprocess.Long(t, "starts two servers, and waits for a node that is late")
+	t.Parallel()
+	nodes := startGalera(t, 2)
+	first, second := openAt(t, nodes[0].URL()), openAt(t, nodes[1].URL())
+	db, other := pool(t, nodes[0].URL()), pool(t, nodes[1].URL())
+	// Rows of a table without a key are searched one by one where they are applied.
+	run(t, db, "CREATE TABLE work (n bigint AUTO_INCREMENT PRIMARY KEY, token bigint) ENGINE=InnoDB",
+		"CREATE TABLE slow (a int) ENGINE=InnoDB", "INSERT INTO slow SELECT seq FROM seq_1_to_6000")
+	g, err := NewGuard(first, db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := first.TryAcquire(t.Context(), request("job", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Release(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	run(t, other, "UPDATE slow SET a = -a")
+	next, err := second.TryAcquire(t.Context(), request("job", "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := time.Since(began)
+	err = g.Do(t.Context(), guard.Unnoticed(t.Context(), lease), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, fmt.Sprint("INSERT INTO work (token) VALUES (", lease.Token, ")"))
+		return err
+	})
+	t.Logf("granted after %v, the guard ended after %v: %v", granted, time.Since(began), err)
+	var n int
+	if failed := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM work").Scan(&n); failed != nil || n != 0 || err == nil {
+		t.Errorf("%d rows, %v, %v: token %d wrote after token %d was granted", n, failed, err, lease.Token, next.Token)
+	}
+}
+
+// A node without its cluster is left for another host, also by connections that were made before.
+func TestGaleraNodeWithoutCluster(t *testing.T) {
+	serverprocess.Long(t, "starts three servers")
+	t.Parallel()
+	nodes := startGalera(t, 3)
+	l := openAt(t, mysqltest.At(nodes[0].Addr()+","+nodes[1].Addr()), WithCommandTimeout(2*time.Second))
+	lease, err := l.TryAcquire(t.Context(), request("n", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, pool(t, nodes[0].AdminURL()), "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+	eventually(t, "the node stays in the cluster", func() bool {
+		var n int
+		return numberOf(pool(t, nodes[0].URL()).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM holdfast_locks").Scan(&n)) == 1047
+	})
+	if lease, err = l.Renew(t.Context(), lease); err != nil {
+		t.Error(err)
+	}
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != lease.Token {
+		t.Error(r, err)
+	}
+	only, err := Open(t.Context(), nodes[0].URL(), WithCommandTimeout(time.Second))
+	if err == nil {
+		closeAtEnd(t, only)
+	}
+	if err == nil || driver.Lasting(err) || !strings.Contains(err.Error(), "without its cluster") {
+		t.Errorf("a node without its cluster: %v", err)
+	}
+	run(t, pool(t, nodes[0].AdminURL()), "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+}

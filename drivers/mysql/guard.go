@@ -1,0 +1,215 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/guard"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
+)
+
+// ErrInDoubt says that the commit of a guarded transaction was sent, and no answer came. It was applied as a whole or not at all.
+var ErrInDoubt = guard.ErrInDoubt
+
+var guards = guard.Kind{Backend: backend, Method: "guard", Limits: driver.Limits{MaxName: 1024}}
+
+// Guard lets a transaction of a lock's holder commit only while no later holder exists. It protects against a process that was paused and
+// continues after its lease without noticing. It is safe for concurrent use.
+//
+// The table of the locks has a unique key of token and name. Before the commit, the guard takes a shared lock on the entry with the
+// holder's token. If there is none, the transaction is rolled back. If there is one, then until the transaction ends
+//
+//   - the row cannot get another token: the next grant waits,
+//   - renewals and releases do not wait, because they leave that key as it is, and InnoDB does not lock the row for a shared lock on a
+//     key.
+//
+// So the transactions of one lock commit in the order of their tokens, and a holder sees all that earlier ones wrote in guarded
+// transactions. The guard does not refuse writes outside of its transactions, nor one after the lease has ended while nobody else has
+// been granted the lock.
+//
+// [Guard.Do] takes that step last: a function that is slow or paused does not delay the next holder, and is refused afterwards. A grant
+// that has to wait fails after the server's innodb_lock_wait_timeout, or the Locker's own time limit, and is tried again.
+//
+// On a Galera cluster nodes do not know of each other's shared locks, and a node can apply a grant late. There the guard changes the row
+// instead, so the cluster lets only one of a guarded transaction and a grant commit: the other one fails with a deadlock (1213). The same
+// holds of a renewal on another node, and renewals on this node wait for the transaction.
+//
+// A holder whose machine dies between that step and the commit would delay the next grant for as long as the server keeps the
+// connection. So Do sets wait_timeout of the session to 5 s at most until the commit.
+//
+// In any language the guard is one statement in the transaction. No row means: roll back.
+//
+//	SELECT token FROM holdfast_locks FORCE INDEX (token_name) WHERE token = ? AND name = ? LOCK IN SHARE MODE
+//	UPDATE holdfast_locks SET written = written + 1 WHERE token = ? AND name = ? -- on a Galera cluster
+type Guard struct {
+	table   string // qualified and quoted
+	galera  bool
+	db      *sql.DB
+	options *sql.TxOptions
+}
+
+// NewGuard returns a guard. The locks must belong to this driver. db is the program's database on the same server, perhaps with another
+// user, who needs SELECT and UPDATE on the table of the locks. The options have the isolation level of the transactions, and may be nil.
+// Errors match [driver.ErrInvalid].
+func NewGuard(locks driver.Locker, db *sql.DB, options *sql.TxOptions) (*Guard, error) {
+	if db == nil {
+		return nil, guards.Error("", driver.Invalid("db", "nil", "a *sql.DB"))
+	}
+	locker, err := guard.LockerOf[Locker](locks)
+	if err != nil {
+		return nil, guards.Error("", err)
+	}
+	server := locker.store.server.Load()
+	if server == nil {
+		return nil, guards.Error("", driver.Invalid("locks", "opened for reading", "a Locker that can acquire"))
+	}
+	return &Guard{server.table, server.galera, db, options}, nil
+}
+
+const (
+	stepTimeout   = 10 * time.Second // of each of the guard's own statements
+	commitTimeout = 15 * time.Second
+	// The savepoint is gone when the transaction is.
+	savepoint = "holdfast_guard"
+	// boundIdle bounds how long the transaction may be idle from now on, and unboundIdle ends that.
+	boundIdle   = "SET @holdfast_wait_timeout = @@session.wait_timeout, SESSION wait_timeout = LEAST(5, @@session.wait_timeout)"
+	unboundIdle = "SET SESSION wait_timeout = @holdfast_wait_timeout"
+)
+
+// Do runs fn in a transaction that commits only if no later holder exists, as [Guard] describes.
+//
+// fn's statements are guarded if they use tx. Its context descends from ctx and also ends with hold. fn must not end the transaction: what
+// it has written before a COMMIT of its own, or a statement that commits by itself, stays, and Do returns an error. If fn returns an error
+// or panics, the transaction is rolled back, and the error or the panic reaches the caller. Do does not repeat fn: after a deadlock (1213)
+// call Do again, as after any transaction.
+//
+// Errors:
+//
+//   - [driver.ErrLost], or the cause of the hold's context, such as holdfast.ErrReleased: the hold is over, and nothing was written.
+//   - [ErrInDoubt]: the outcome of the commit is unknown. It can come up to 15 s after ctx has ended.
+//   - Any other error: nothing was written.
+func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if fn == nil {
+		return guards.Error("", guard.ErrNoFunction)
+	}
+	return guards.Run(ctx, hold, func(ctx context.Context, lease driver.Lease) error { return g.attempt(ctx, hold, lease, fn) })
+}
+
+// Check guards a transaction that the program begins and commits itself: it refuses with [driver.ErrLost] if a later holder exists, and
+// otherwise nobody else is granted the lock before tx has ended. Late in the transaction it delays the next grant least. A connection that
+// hangs after it does so for as long as wait_timeout of the session. After any error roll back.
+func (g *Guard) Check(ctx context.Context, tx *sql.Tx, hold guard.Hold) error {
+	lease, err := guards.Lease(hold)
+	if err == nil {
+		err = hold.Err()
+	}
+	if err == nil {
+		err = g.lock(ctx, tx, lease)
+	}
+	return guards.Error(lease.Name, err)
+}
+
+// lock is the guard.
+//
+// Promise 3: until the transaction ends, the row keeps its token. It is a read of the present row, not of the transaction's snapshot.
+func (g *Guard) lock(ctx context.Context, tx *sql.Tx, lease driver.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	var found int64
+	var err error
+	entry := " WHERE token = " + strconv.FormatUint(lease.Token, 10) + " AND name = " + literal(lockrecord.Key(lease.Name))
+	if g.galera {
+		found, err = changed(tx.ExecContext(ctx, "UPDATE "+g.table+" SET written = written + 1"+entry))
+	} else {
+		err = tx.QueryRowContext(ctx, "SELECT 1 FROM "+g.table+" FORCE INDEX ("+tokenIndex+")"+entry+" LOCK IN SHARE MODE").Scan(&found)
+	}
+	if err == nil && found == 0 || errors.Is(err, sql.ErrNoRows) {
+		return driver.Errorf("%w: a later holder has got the lock, or its record is gone", driver.ErrLost)
+	}
+	return classify(err)
+}
+
+func changed(result sql.Result, err error) (rows int64, _ error) {
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+func step(ctx context.Context, on interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, statement string) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	_, err := on.ExecContext(ctx, statement)
+	return err
+}
+
+// attempt runs fn in a transaction, takes the guard, and commits.
+func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease, fn func(context.Context, *sql.Tx) error) error {
+	// The transaction's own context ends with ctx, until the commit is sent.
+	inside, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
+	defer stop()
+	conn, err := g.db.Conn(inside)
+	if err != nil {
+		return classify(err)
+	}
+	defer func() { _ = conn.Close() }()
+	tx, err := conn.BeginTx(inside, g.options)
+	if err == nil {
+		defer func() { _ = tx.Rollback() }() // also if fn panics; after a commit it does nothing
+		err = step(inside, tx, "SAVEPOINT "+savepoint)
+	}
+	if err != nil {
+		return classify(err)
+	}
+	if ctx.Err() != nil { // inside may end a moment later, and the function must not begin
+		return context.Cause(ctx)
+	}
+	if err := fn(ctx, tx); err != nil {
+		return guard.FromFunction(err)
+	}
+	if err := hold.Err(); err != nil {
+		return err
+	}
+	if err = step(inside, tx, "RELEASE SAVEPOINT "+savepoint); err == nil {
+		defer restore(context.WithoutCancel(ctx), conn)
+		err = step(inside, tx, boundIdle)
+	}
+	switch {
+	case errors.Is(err, sql.ErrTxDone), hasCode(err, codeNoSavepoint):
+		return guard.ErrTransactionEnded
+	case err != nil:
+		return classify(err)
+	}
+	if err := g.lock(inside, tx, lease); err != nil {
+		return err
+	}
+	if !stop() { // nothing cancels the commit from now on
+		return context.Cause(ctx)
+	}
+	limit := time.AfterFunc(commitTimeout, func() { end(context.DeadlineExceeded) })
+	defer limit.Stop()
+	return outcome(tx.Commit())
+}
+
+// restore ends boundIdle. A connection on which that fails is not used again.
+func restore(ctx context.Context, conn *sql.Conn) {
+	if step(ctx, conn, unboundIdle) != nil {
+		discard(conn)
+	}
+}
+
+// outcome judges the error of a commit. Only these answers of the server say that it was not applied.
+func outcome(err error) error {
+	if err == nil || hasCode(err, codeDeadlock, codeCertification) || hasCode(err, readOnlyCodes...) {
+		return classify(err)
+	}
+	return driver.Errorf("%w: %w", ErrInDoubt, classify(err))
+}

@@ -1,0 +1,52 @@
+package mysql
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/driverutil"
+)
+
+func init() {
+	driver.Register(driver.Description{
+		Name:    "MySQL",
+		Schemes: []string{urlScheme},
+		Examples: []driver.Example{
+			{URL: "mysql://USER@HOST/DATABASE?tls=true", Help: "MySQL or MariaDB, a table of the database; several hosts work, too"},
+		},
+		Open: func(ctx context.Context, rawURL string) (driver.Locker, error) {
+			return driverutil.Opened(Open(ctx, rawURL))
+		},
+		OpenForReading: openForReading,
+		OpenForCheck:   openForReading,
+		OpenCounted: func(ctx context.Context, rawURL string, sent func()) (driver.Locker, error) {
+			return driverutil.Opened(Open(ctx, rawURL, WithLogger(slog.New(slog.DiscardHandler)), func(c *config) { c.sent = sent }))
+		},
+		Apart:        apart,
+		WriteGuarded: writeGuarded,
+		Requests:     "statements",
+		Params:       params,
+		Credentials: []driver.Credentials{{
+			Variables: []string{envPassword}, Reads: readsPassword, When: "with no password in the URL",
+		}},
+		Place: func(rest string) string {
+			return driverutil.Place(rest, driverutil.Part{Word: "table", Param: paramTable})
+		},
+		TestURL: "$HOLDFAST_TEST_MYSQL_URL",
+	})
+}
+
+func openForReading(ctx context.Context, rawURL string) (driver.Locker, error) {
+	return driverutil.Opened(Open(ctx, rawURL, onlyReads))
+}
+
+// readsPassword reports whether a password is not in the URL.
+func readsPassword(rawURL string) bool {
+	base, _, _ := strings.Cut(rawURL, "?")
+	_, base, _ = strings.Cut(base, "//")
+	user, _, named := strings.Cut(base, "@")
+	_, password, _ := strings.Cut(user, ":")
+	return !named || password == ""
+}
