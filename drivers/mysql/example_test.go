@@ -54,7 +54,7 @@ func ExampleGuard() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer hold.Release(ctx) //nolint:errcheck // the lease ends anyway
+	defer hold.Release(ctx)
 	if err := guard.Do(ctx, hold, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "UPDATE invoices SET sent = 1 WHERE sent = 0")
 		return err
