@@ -59,8 +59,8 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 }
 
 // lacks notes a reason why the deployment does not protect data.
-func (e *examination) lacks(what string) {
-	e.reasons = append(e.reasons, what)
+func (e *examination) lacks(reason string) {
+	e.reasons = append(e.reasons, reason)
 }
 
 // ask makes a request of a step, with a time limit.

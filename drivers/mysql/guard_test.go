@@ -224,11 +224,17 @@ func TestGuardsFunction(t *testing.T) {
 			panic("why")
 		})
 	}()
+	ended, end := context.WithCancelCause(t.Context())
+	if err := g.guard.Do(t.Context(), guard.Unnoticed(ended, lease), func(ctx context.Context, tx *sql.Tx) error {
+		err := g.write(ctx, tx, lease, "lost")
+		end(driver.ErrLost)
+		return err
+	}); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("a hold that is lost meanwhile: %v", err)
+	}
 	if got := g.notes(t); got != "unguarded" {
 		t.Errorf("the table has %s", got)
 	}
-	ended, end := context.WithCancelCause(t.Context())
-	end(driver.ErrLost)
 	if err := g.guard.Do(t.Context(), guard.Unnoticed(ended, lease), func(context.Context, *sql.Tx) error {
 		t.Error("the function runs after the end of the hold")
 		return nil
