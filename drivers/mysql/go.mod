@@ -5,7 +5,7 @@ go 1.25.0
 replace github.com/holdfast-go/holdfast => ../..
 
 require (
-	github.com/go-sql-driver/mysql v1.8.0
+	github.com/go-sql-driver/mysql v1.8.1
 	github.com/holdfast-go/holdfast v0.0.0
 )
 
