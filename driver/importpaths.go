@@ -17,4 +17,5 @@ var importPaths = map[string]string{
 	"postgresql":  "github.com/holdfast-go/holdfast/drivers/postgres",
 	"redis":       "github.com/holdfast-go/holdfast/drivers/redis",
 	"rediss":      "github.com/holdfast-go/holdfast/drivers/redis",
+	"s3":          "github.com/holdfast-go/holdfast/drivers/aws/s3",
 }

@@ -1,6 +1,7 @@
 // Package httpstore is what drivers of stores that speak HTTP have in common. It makes each request once: it follows no redirect
 // and repeats nothing, so that a write is done once at most. It reads answers up to a limit, takes the store's clock from the
-// header Date, and says which answers refuse a write. Its errors show no URL, no header and no body, where credentials can be.
+// header Date, notices servers whose clocks disagree, and says which answers refuse a write. Its errors show no URL, no header and
+// no body, where credentials can be.
 package httpstore
 
 import (

@@ -117,7 +117,7 @@ func (s *store) mayDo(ctx context.Context, verb string) (bool, error) {
 
 // checkClocks reports whether the answers so far were by one clock.
 func (s *store) checkClocks(r driverutil.Report) {
-	if s.clocks.disagree() {
+	if s.clocks.Disagree() {
 		r.Doubtful(subjectClocks, "Synchronize the clocks of the API servers by NTP.", "those of the API servers disagree: locks of dead "+
 			"holders are taken over later, and a lease may end early")
 		return

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
 )
 
 const (
@@ -123,7 +124,7 @@ func (s spec) freedByLoser(ours spec) bool {
 func (l *lease) value(now time.Time) cas.Value {
 	v := cas.Value{Data: []byte(l.Metadata.Annotations[Annotation]), Version: l.Metadata.ResourceVersion, Now: now}
 	written, renewed := l.stamps()
-	v.Unsure = !now.IsZero() && written.Sub(now) > maxAhead
+	v.Unsure = httpstore.Ahead(written, now)
 	present, ok := cas.ReadPresent(v.Data)
 	if ours := specOf(present); len(v.Data) > 0 && (!ok || !present.Other && (l.Spec.same(ours) || l.Spec.freedByLoser(ours))) {
 		return v // also a record that is damaged
@@ -150,9 +151,6 @@ func (s spec) other(renewed time.Time) *cas.Other {
 	}
 	return o
 }
-
-// maxAhead is how much later than the reading server's clock the stamp of a write may be: both have steps of a second.
-const maxAhead = 1 * time.Second
 
 // stamps returns when the Lease was written, and when its renewTime was. They are zero where the API server has not noted them, or
 // somebody has removed that.

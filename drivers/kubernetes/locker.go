@@ -19,7 +19,7 @@ type settings struct {
 	history int
 	// rounds is how often Open races conditional writes. A negative number is for a Locker that only reads.
 	rounds int
-	// elapsed is the clock to which that of the API server is compared.
+	// elapsed is the clock to which that of the API server is compared; nil is the process's.
 	elapsed func() time.Duration
 	// wrap, if not nil, makes the store of a test fail.
 	wrap func(cas.Store) cas.Store
@@ -46,7 +46,7 @@ type Locker struct {
 // New makes a Locker with a program's own configuration, on a namespace. It changes nothing in the configuration, and does not use
 // its rate limit and its Timeout: each call has a time limit of 5 s. It tries a few conditional writes; see [cas.Open].
 func New(ctx context.Context, config *rest.Config, namespace string, opts ...Option) (*Locker, error) {
-	c := settings{history: driver.DefaultHistory, elapsed: elapsedClock()}
+	c := settings{history: driver.DefaultHistory}
 	if err := driverutil.ApplyOptions(&c, opts); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func New(ctx context.Context, config *rest.Config, namespace string, opts ...Opt
 	}
 	done := func(context.Context) error { closeIdle(); return nil }
 	s := &store{requests: requests, watches: watches, server: server, namespace: namespace, prefix: c.prefix,
-		clocks: clocks{elapsed: c.elapsed}, slots: make(chan struct{}, maxRequests), closeIdle: closeIdle}
+		clocks: httpstore.NewClocks(c.elapsed), slots: make(chan struct{}, maxRequests), closeIdle: closeIdle}
 	var used cas.Store = s
 	if c.wrap != nil {
 		used = c.wrap(s)

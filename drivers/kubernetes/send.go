@@ -54,7 +54,7 @@ func (s *store) forbidden(ctx context.Context, r httpstore.Request, refusal http
 		return httpstore.Answer{}, err
 	case ready.Done(): // perhaps only since the refusal
 		return s.sendOnce(ctx, r)
-	case ready.Status >= http.StatusInternalServerError, ready.Status == http.StatusForbidden && s.hold.starting(s.clocks.elapsed()):
+	case ready.Status >= http.StatusInternalServerError, ready.Status == http.StatusForbidden && s.hold.starting(s.clocks.Elapsed()):
 		return httpstore.Answer{}, fmt.Errorf("%w: %s", errStarting, driver.ErrorText(refusal.Failed(statusOf(refusal).Message)))
 	}
 	return refusal, nil
@@ -64,7 +64,7 @@ func (s *store) sendOnce(ctx context.Context, r httpstore.Request) (httpstore.An
 	if err := s.hold.wait(ctx); err != nil {
 		return httpstore.Answer{}, err
 	}
-	sent := s.clocks.elapsed()
+	sent := s.clocks.Elapsed()
 	answer, err := s.requests.Send(ctx, r)
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -73,7 +73,7 @@ func (s *store) sendOnce(ctx context.Context, r httpstore.Request) (httpstore.An
 		}
 		return answer, err
 	}
-	s.clocks.note(answer.Now(), sent)
+	s.clocks.Note(answer.Now(), sent)
 	s.hold.note(answer)
 	return answer, nil
 }

@@ -19,7 +19,7 @@ type store struct {
 	requests, watches *httpstore.Client
 	server, namespace string
 	prefix            string
-	clocks            clocks
+	clocks            *httpstore.Clocks
 	slots             chan struct{} // a place for each request under way
 	closeIdle         func()        // closes the connections on which no request is under way
 	hold              hold
@@ -34,7 +34,7 @@ func (s *store) lease(name string) string { return s.leases() + "/" + name }
 
 // Get implements [cas.Store].
 func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
-	name, asked := leaseName(s.prefix, key), s.clocks.elapsed()
+	name, asked := leaseName(s.prefix, key), s.clocks.Elapsed()
 	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.lease(name)})
 	switch {
 	case err != nil:
@@ -55,16 +55,16 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 // the elapsed time when the read began.
 func (s *store) valueOf(l *lease, now time.Time, asked time.Duration) cas.Value {
 	written, _ := l.stamps()
-	s.clocks.noteStamp(l.Metadata.Name, l.Metadata.ResourceVersion, written, now, asked)
+	s.clocks.NoteStamp(l.Metadata.Name, l.Metadata.ResourceVersion, written, now, asked)
 	v := l.value(now)
-	v.Unsure = v.Unsure || s.clocks.disagree()
+	v.Unsure = v.Unsure || s.clocks.Disagree()
 	return v
 }
 
 // missing is the value of a key without a Lease. One of this name may have been deleted within the present second of the server's
 // clock: the version of the list is greater than that of all its writes.
 func (s *store) missing(ctx context.Context, name string) (cas.Value, error) {
-	query, asked := url.Values{"fieldSelector": {"metadata.name=" + name}, "limit": {"1"}}, s.clocks.elapsed()
+	query, asked := url.Values{"fieldSelector": {"metadata.name=" + name}, "limit": {"1"}}, s.clocks.Elapsed()
 	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.leases() + "?" + query.Encode()})
 	if err != nil {
 		return cas.Value{}, err
@@ -79,7 +79,7 @@ func (s *store) missing(ctx context.Context, name string) (cas.Value, error) {
 	if len(page.Items) > 0 { // it was made meanwhile
 		return s.valueOf(&page.Items[0], answer.Now(), asked), nil
 	}
-	s.clocks.noteStamp(name, "", time.Time{}, answer.Now(), asked)
+	s.clocks.NoteStamp(name, "", time.Time{}, answer.Now(), asked)
 	return cas.Value{Now: answer.Now(), Order: order(page.Metadata.ResourceVersion)}, nil
 }
 
@@ -159,7 +159,7 @@ func (s *store) list(ctx context.Context, prefix, after string, query url.Values
 	if after != "" {
 		query.Set("continue", after)
 	}
-	asked := s.clocks.elapsed()
+	asked := s.clocks.Elapsed()
 	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.leases() + "?" + query.Encode()})
 	if err != nil {
 		return nil, "", err
@@ -181,7 +181,7 @@ func (s *store) list(ctx context.Context, prefix, after string, query url.Values
 			if after == "" { // a later page shows what there was when the first was asked for
 				value = s.valueOf(&l, answer.Now(), asked)
 			}
-			value.Unsure = value.Unsure || s.clocks.disagree()
+			value.Unsure = value.Unsure || s.clocks.Disagree()
 			items = append(items, cas.Item{Key: key, Value: value})
 		}
 	}

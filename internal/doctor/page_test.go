@@ -110,8 +110,16 @@ func TestPageListsEveryCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, module := range modules { // of drivers that are modules of their own
-		dir := filepath.Dir(module)
-		add(filepath.Base(dir), dir)
+		dirs := []string{filepath.Dir(module)}
+		if several, err := filepath.Glob(dirs[0] + "/*/register.go"); err == nil && len(several) > 0 { // a module of several drivers
+			dirs = nil
+			for _, file := range several {
+				dirs = append(dirs, filepath.Dir(file))
+			}
+		}
+		for _, dir := range dirs {
+			add(filepath.Base(dir), dir)
+		}
 	}
 	for title, dir := range folders {
 		want := subjectsOf(t, dir)

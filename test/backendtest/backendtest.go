@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
+	"github.com/holdfast-go/holdfast/test/s3test"
 )
 
 // servers start a server, unless the variable has one's URL, and return the URL of a part of it that only
@@ -32,6 +33,7 @@ var servers = map[string]func(tb testing.TB) string{
 	etcdtest.EnvURL:       etcdtest.URL,
 	postgrestest.EnvURL:   postgrestest.URL,
 	kubernetestest.EnvURL: kubernetestest.URL,
+	s3test.EnvURL:         s3test.URL,
 }
 
 // longOnly are the servers that only the long suite starts.

@@ -77,6 +77,7 @@ var InFull = map[string]string{
 	"mysql":      "github.com/holdfast-go/holdfast/drivers/mysql",
 	"redis":      "github.com/holdfast-go/holdfast/drivers/redis",
 	"rediss":     "github.com/holdfast-go/holdfast/drivers/redis",
+	"s3":         "github.com/holdfast-go/holdfast/drivers/aws/s3",
 }
 
 // schemeRule lists the schemes of backends that several processes can share.

@@ -1,0 +1,96 @@
+package s3
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
+)
+
+// failure is what the store says of a request that it has refused.
+type failure struct {
+	XMLName xml.Name `xml:"Error"`
+	Code    string
+	Message string
+	Region  string
+}
+
+func failureOf(answer httpstore.Answer) (f failure) {
+	if xml.Unmarshal(answer.Body, &f) != nil {
+		return failure{}
+	}
+	return f
+}
+
+// hasNoObject reports whether there is a bucket, and no object in it with the key. Stores answer 404 for other reasons, too.
+func hasNoObject(answer httpstore.Answer) bool {
+	return answer.Missing() && failureOf(answer).Code == "NoSuchKey"
+}
+
+// send makes a request.
+func (s *store) send(ctx context.Context, r httpstore.Request) (httpstore.Answer, error) {
+	answer, err := s.calls.Send(ctx, r)
+	var unknown *net.DNSError
+	if s.host != "" && errors.As(err, &unknown) && unknown.IsNotFound {
+		return answer, fmt.Errorf("there is no host %s: is %s a region of AWS? Regions outside amazonaws.com need the parameter %s",
+			s.host, driver.Quote(s.region), paramEndpoint)
+	}
+	return answer, err
+}
+
+// rights are what locks need, and on what.
+const rights = "s3:GetObject and s3:PutObject on the objects, s3:ListBucket on the bucket"
+
+// refused is the error for an answer that is not what was asked for, with what helps. It shows no message about the credential: stores
+// repeat parts of it there.
+func (s *store) refused(answer httpstore.Answer) error {
+	f := failureOf(answer)
+	err := answer.Failed(strings.TrimSpace(f.Code + " " + f.Message))
+	lasting := func(format string, args ...any) error {
+		return driver.Denied(fmt.Errorf(format+" ("+http.StatusText(answer.Status)+")", args...))
+	}
+	if region := regionOf(answer, f); region != "" && region != s.region {
+		return lasting("the bucket %s is in the region %s, not in %s: correct the region", s.bucket, region, s.region)
+	}
+	switch f.Code {
+	case "NoSuchBucket":
+		return lasting("the bucket %[1]s does not exist: correct its name, or run: aws s3 mb s3://%[1]s --region %[2]s", s.bucket, s.region)
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId", "AuthorizationHeaderMalformed":
+		return lasting("the store does not accept the credential (%s): aws sts get-caller-identity, with the same environment, shows whose "+
+			"it is", f.Code)
+	case "ExpiredToken", "TokenRefreshRequired":
+		return lasting("the credential has expired (%s): renew it, such as by aws sso login", f.Code)
+	case "RequestTimeTooSkewed":
+		return lasting("the clock of this machine and that of the store differ by %s: synchronize this machine's by NTP",
+			driver.FormatDuration(time.Until(answer.Now()).Abs().Round(time.Second)))
+	case "AccessDenied":
+		return fmt.Errorf("%w; locks need %s. Without s3:ListBucket S3 also answers so for an object that does not exist", err, rights)
+	case "InvalidObjectState":
+		return lasting("the object was moved to an archive, by a lifecycle rule perhaps: restore it, and exclude locks from the rule")
+	case "NotImplemented":
+		return lasting("the store does not know conditional writes: %s", f.Message)
+	case "RequestTimeout", "IncompleteBody", "ThrottlingException", "KMS.ThrottlingException": // 400, but it passes
+		return errors.New(driver.ErrorText(err))
+	}
+	return err
+}
+
+// regionOf is the region of the bucket, if the store says that the request has come to another one.
+func regionOf(answer httpstore.Answer, f failure) string {
+	switch {
+	case answer.Status/100 == 3:
+		return answer.Header.Get("X-Amz-Bucket-Region")
+	case f.Code == "AuthorizationHeaderMalformed":
+		return f.Region
+	}
+	return ""
+}
+
+func connectError(err error) error { return &driver.OpError{Op: "connect", Backend: backend, Err: err} }

@@ -1,0 +1,76 @@
+package s3test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+)
+
+// EnvGateway is the variable with a program versitygw, a real server of S3's protocol over a folder. EnvFaultyGateway has one of
+// version 1.7.0, which lets several conditional writes win. tools/s3.sh makes them.
+const (
+	EnvGateway       = "HOLDFAST_TEST_VERSITYGW"
+	EnvFaultyGateway = "HOLDFAST_TEST_VERSITYGW_FAULTY"
+)
+
+// Gateway is a real server. The bucket [Bucket] exists, and the credentials are those of [Server].
+type Gateway struct {
+	*serverprocess.Server
+	locked *atomic.Bool // it has another secret
+}
+
+// StartGateway starts the program that a variable names for this test alone, and skips the test if it names none.
+func StartGateway(tb testing.TB, variable string) *Gateway {
+	tb.Helper()
+	program := os.Getenv(variable)
+	if program == "" {
+		tb.Skip(variable + " is not set: tools/s3.sh builds a real server and runs this")
+	}
+	locked := &atomic.Bool{}
+	servers, err := serverprocess.Start(tb.Context(), tb.TempDir(), serverprocess.Config{
+		Name: "versitygw", Program: program, Env: []string{"GOMAXPROCS=8"}, // so that writes race, also on one processor
+		Args: func(port, data string) []string {
+			secret := Secret
+			if locked.Load() {
+				secret += "-another"
+			}
+			return []string{"--port", serverprocess.Host + ":" + port, "--access", KeyID, "--secret", secret, "--region", Region, "--quiet",
+				"--keep-alive", "posix", "--versioning-dir", filepath.Join(data, "old"), filepath.Join(data, "new")}
+		},
+		Prepare: func(_ context.Context, _, data string, _ func(string, ...string) error) error {
+			return errors.Join(os.MkdirAll(filepath.Join(data, "new", Bucket), 0o700), os.Mkdir(filepath.Join(data, "old"), 0o700))
+		},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return serverprocess.Owned(tb, &Gateway{servers[0], locked}, nil)
+}
+
+// Endpoint is the server's address.
+func (g *Gateway) Endpoint() string { return "http://" + g.Addr() }
+
+// Crash kills the server, and returns when it has started again.
+func (g *Gateway) Crash(ctx context.Context) error {
+	if err := g.Kill(); err != nil {
+		return err
+	}
+	return g.Restart(ctx)
+}
+
+// Deny makes the server refuse the credential until allow is called.
+func (g *Gateway) Deny(ctx context.Context) (allow func(), err error) {
+	g.locked.Store(true)
+	ctx = context.WithoutCancel(ctx)
+	return func() {
+		g.locked.Store(false)
+		if err := g.Crash(ctx); err != nil {
+			panic(err) // no later clause can pass
+		}
+	}, g.Crash(ctx)
+}
