@@ -211,7 +211,11 @@ func BenchmarkElectors(b *testing.B) {
 func settle(b *testing.B, c cluster) {
 	b.Helper()
 	for range 50 {
-		l, err := driver.Open(b.Context(), "kubernetes://"+c.namespace+"?kubeconfig="+c.kubeconfig+"&prefix="+c.prefix)
+		at := "kubernetes://" + c.namespace + "?kubeconfig=" + c.kubeconfig
+		if c.prefix != "" {
+			at += "&prefix=" + c.prefix
+		}
+		l, err := driver.Open(b.Context(), at)
 		if err == nil {
 			err = l.Close(b.Context())
 		}

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 		fmt.Println("lost", err)
 		select {}
 	}
-	if r, child := strings.CutPrefix(os.Getenv(envRival), "redis/"); child {
-		holdRedis(r, os.Getenv(envAt))
+	if benchmark, r, child := strings.Cut(os.Getenv(envRival), "/"); child {
+		fmt.Println("lost", comparisons[benchmark].hold(r, os.Getenv(envAt)))
 		select {}
 	}
 	os.Exit(serverprocess.Run(m))

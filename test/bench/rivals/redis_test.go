@@ -4,14 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"os"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,86 +13,68 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/redis"
 	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
-// redisTTL is how long a lock of a holder that was killed stays.
-const redisTTL = 30 * time.Second
-
-// redisRival is a way to have one holder at a time in Redis.
-type redisRival struct {
-	// take waits for the lock, and keeps it. lost is closed when the holder is notified that it has lost the lock: never if it is not.
-	take func(ctx context.Context, at string) (lost <-chan struct{}, release func(context.Context) error, err error)
-	// try takes the lock without waiting, and reports whether it has it.
-	try func(ctx context.Context, at string) (bool, error)
-	key string // at which the lock is
-}
-
 func redisClient(at string) *goredis.Client {
 	return goredis.NewClient(&goredis.Options{Addr: at, Password: redistest.Password})
 }
 
-var redisRivals = map[string]redisRival{
-	"Holdfast": {
-		take: func(ctx context.Context, at string) (<-chan struct{}, func(context.Context) error, error) {
-			c, err := holdfast.Open(ctx, redistest.At(at), holdfast.WithTTL(redisTTL), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
-			if err != nil {
-				return nil, nil, err
-			}
-			h, err := c.Lock(ctx, name)
-			if err != nil {
-				return nil, nil, err
-			}
-			return h.Context().Done(), h.Release, nil
+var redisRivals = &comparison{
+	names: []string{"Holdfast", "redsync", "redislock"},
+	rivals: map[string]rivalIn{
+		"Holdfast": {take: holdfastOn(redistest.At), lose: loseKey("holdfast:" + name)},
+		// Neither renews a lock by itself: a program that outlives the expiry extends it in a loop of its own, as here.
+		"redsync": {
+			take: func(ctx context.Context, at string) (func(context.Context) (taken, error), error) {
+				pool := redsync.New(redsyncredis.NewPool(redisClient(at)))
+				return func(ctx context.Context) (taken, error) {
+					m := pool.NewMutex(name, redsync.WithExpiry(ttl))
+					for m.LockContext(ctx) != nil { // it gives up after 32 attempts
+						if ctx.Err() != nil {
+							return taken{}, ctx.Err()
+						}
+					}
+					return taken{func() <-chan struct{} {
+						return extend(func() bool { ok, err := m.ExtendContext(ctx); return ok && err == nil })
+					},
+						func(ctx context.Context) error { _, err := m.UnlockContext(ctx); return err }}, nil
+				}, nil
+			},
+			try: func(ctx context.Context, at string) error {
+				return redsync.New(redsyncredis.NewPool(redisClient(at))).NewMutex(name, redsync.WithExpiry(ttl)).TryLockContext(ctx)
+			},
+			lose: loseKey(name),
 		},
-		try: func(ctx context.Context, at string) (bool, error) {
-			c, err := holdfast.Open(ctx, redistest.At(at))
-			if err != nil {
-				return false, err
-			}
-			_, err = c.TryLock(ctx, name)
-			return err == nil, err
+		"redislock": {
+			take: func(ctx context.Context, at string) (func(context.Context) (taken, error), error) {
+				locks := redislock.New(redisClient(at))
+				return func(ctx context.Context) (taken, error) {
+					waiting, cancel := context.WithTimeout(ctx, time.Hour)
+					defer cancel()
+					l, err := locks.Obtain(waiting, name, ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)})
+					if err != nil {
+						return taken{}, err
+					}
+					return taken{func() <-chan struct{} { return extend(func() bool { return l.Refresh(ctx, ttl, nil) == nil }) }, l.Release}, nil
+				}, nil
+			},
+			try: func(ctx context.Context, at string) error {
+				_, err := redislock.New(redisClient(at)).Obtain(ctx, name, ttl, nil)
+				return err
+			},
+			lose: loseKey(name),
 		},
-		key: "holdfast:" + name,
 	},
-	// Neither renews a lock by itself: a program that outlives the expiry extends it in a loop of its own, as here.
-	"redsync": {
-		take: func(ctx context.Context, at string) (<-chan struct{}, func(context.Context) error, error) {
-			m := redsync.New(redsyncredis.NewPool(redisClient(at))).NewMutex(name, redsync.WithExpiry(redisTTL))
-			for m.LockContext(ctx) != nil { // it gives up after 32 attempts
-				if ctx.Err() != nil {
-					return nil, nil, ctx.Err()
-				}
-			}
-			lost := extend(func() bool { ok, err := m.ExtendContext(ctx); return ok && err == nil })
-			return lost, func(ctx context.Context) error { _, err := m.UnlockContext(ctx); return err }, nil
-		},
-		try: func(ctx context.Context, at string) (bool, error) {
-			err := redsync.New(redsyncredis.NewPool(redisClient(at))).NewMutex(name, redsync.WithExpiry(redisTTL)).TryLockContext(ctx)
-			return err == nil, err
-		},
-		key: name,
-	},
-	"redislock": {
-		take: func(ctx context.Context, at string) (<-chan struct{}, func(context.Context) error, error) {
-			waiting, cancel := context.WithTimeout(ctx, time.Hour)
-			defer cancel()
-			l, err := redislock.New(redisClient(at)).Obtain(waiting, name, redisTTL,
-				&redislock.Options{RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond)})
-			if err != nil {
-				return nil, nil, err
-			}
-			return extend(func() bool { return l.Refresh(ctx, redisTTL, nil) == nil }), l.Release, nil
-		},
-		try: func(ctx context.Context, at string) (bool, error) {
-			_, err := redislock.New(redisClient(at)).Obtain(ctx, name, redisTTL, nil)
-			return err == nil, err
-		},
-		key: name,
-	},
+	start: func(b *testing.B) string { b.Helper(); return redistest.Start(b).Addr() },
+	url:   redistest.At,
+}
+
+// loseKey removes a key, and with it the lock of its holder.
+func loseKey(key string) func(ctx context.Context, at string) error {
+	return func(ctx context.Context, at string) error { return redisClient(at).Del(ctx, key).Err() }
 }
 
 // extend is the loop that a program needs to keep a lock.
@@ -107,23 +82,11 @@ func extend(again func() bool) <-chan struct{} {
 	lost := make(chan struct{})
 	go func() {
 		for again() {
-			time.Sleep(redisTTL / 3)
+			time.Sleep(ttl / 3)
 		}
 		close(lost)
 	}()
 	return lost
-}
-
-// holdRedis is the other process of a benchmark.
-func holdRedis(rival, at string) {
-	lost, _, err := redisRivals[rival].take(context.Background(), at)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, rival, err)
-		return
-	}
-	fmt.Println("held")
-	<-lost
-	fmt.Println("lost <nil>")
 }
 
 // A fleet with redsync or redislock moves in one rollout: old programs and new ones exclude each other.
@@ -183,152 +146,12 @@ func TestOldKeysOfRedsyncAndRedislock(t *testing.T) {
 	}
 }
 
-// meter is a proxy that counts what programs send.
-type meter struct {
-	listener net.Listener
-	sent     atomic.Int64
-}
-
-func newMeter(b *testing.B, server string) *meter {
-	b.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = listener.Close() })
-	m := &meter{listener: listener}
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			conn, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			go func() { _, _ = io.Copy(client, conn); _ = client.Close() }()
-			go func() {
-				buffer := make([]byte, 1<<16)
-				for {
-					n, err := client.Read(buffer)
-					if n > 0 {
-						m.sent.Add(1)
-						_, _ = conn.Write(buffer[:n])
-					}
-					if err != nil {
-						_ = conn.Close()
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return m
-}
-
-// BenchmarkRedisRivals prints one table.
+// BenchmarkRedisRivals prints two tables.
 func BenchmarkRedisRivals(b *testing.B) {
-	ctx := b.Context()
-	names := []string{"Holdfast", "redsync", "redislock"}
-	row := map[string][]string{}
-	var mu sync.Mutex
-	add := func(n, text string) { mu.Lock(); defer mu.Unlock(); row[n] = append(row[n], text) }
-	quiet := redistest.Start(b)
-	pairOf := map[string]func() error{}
-	c, err := holdfast.Open(ctx, quiet.URL(), holdfast.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = c.Shutdown(context.WithoutCancel(ctx)) }()
-	own := redisClient(quiet.Addr())
-	pool, locks := redsync.New(redsyncredis.NewPool(own)), redislock.New(own)
-	pairOf["Holdfast"] = func() error {
-		h, err := c.Lock(ctx, name)
-		if err != nil {
-			return err
-		}
-		return h.Release(ctx)
-	}
-	pairOf["redsync"] = func() error {
-		m := pool.NewMutex("r")
-		if err := m.LockContext(ctx); err != nil {
-			return err
-		}
-		_, err := m.UnlockContext(ctx)
-		return err
-	}
-	pairOf["redislock"] = func() error {
-		l, err := locks.Obtain(ctx, "l", redisTTL, nil)
-		if err != nil {
-			return err
-		}
-		return l.Release(ctx)
-	}
-	took := map[string][]time.Duration{}
-	for i := range pairs + warmUp { // one after another, so that noise concerns all
-		for _, n := range names {
-			begin := time.Now()
-			if err := pairOf[n](); err != nil {
-				b.Fatal(n, err)
-			}
-			if i >= warmUp {
-				took[n] = append(took[n], time.Since(begin))
-			}
-		}
-	}
-	for _, n := range names {
-		slices.Sort(took[n])
-		add(n, took[n][len(took[n])/2].Round(10*time.Microsecond).String())
-	}
-	var all sync.WaitGroup
-	for _, n := range names {
-		all.Go(func() {
-			server := redistest.Start(b)
-			if n == "Holdfast" {
-				settle(b, server.URL())
-			}
-			holders, waiters := newMeter(b, server.Addr()), newMeter(b, server.Addr())
-			holder := start(b, "redis/"+n, holders.listener.Addr().String())
-			<-holder.held
-			waiter := start(b, "redis/"+n, waiters.listener.Addr().String())
-			time.Sleep(5 * time.Second)
-			h, w := holders.sent.Load(), waiters.sent.Load()
-			time.Sleep(time.Minute)
-			add(n, fmt.Sprint(holders.sent.Load()-h))
-			add(n, fmt.Sprint(waiters.sent.Load()-w))
-			holder.kill()
-			add(n, after(waiter.held, time.Now()))
-			time.Sleep(2 * time.Second)
-			begin := time.Now()
-			if err := redisClient(server.Addr()).Del(ctx, redisRivals[n].key).Err(); err != nil {
-				b.Error(err)
-			}
-			add(n, after(waiter.lost, begin))
-			waiter.kill()
-			add(n, twoHolders(b, n))
-		})
-	}
-	all.Wait()
-	fmt.Println("| | acquire + release | requests a minute, holder | waiter | take-over after kill -9 | notified of a loss after |",
-		"holders after a fail-over |")
-	for _, n := range names {
-		fmt.Println("|", n, "|", strings.Join(row[n], " | "), "|")
-	}
-}
-
-// settle opens a store until it counts as trusted: on a young one, programs go on racing conditional writes.
-func settle(b *testing.B, url string) {
-	b.Helper()
-	for range 50 {
-		l, err := driver.Open(b.Context(), url)
-		if err == nil {
-			err = l.Close(b.Context())
-		}
-		if err != nil {
-			b.Error(err)
-		}
+	redisRivals.run(b)
+	fmt.Println("| | holders after a fail-over |")
+	for _, n := range redisRivals.names {
+		fmt.Println("|", n, "|", twoHolders(b, n), "|")
 	}
 }
 
@@ -354,7 +177,7 @@ func twoHolders(b *testing.B, n string) string {
 	}
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if got, _ := redisRivals[n].try(limited, server.Addr()); got {
+	if redisRivals.rivals[n].try(limited, server.Addr()) == nil {
 		holders++
 	}
 	if err := errors.Join(server.Kill(), replica.Resume()); err != nil {
@@ -364,7 +187,7 @@ func twoHolders(b *testing.B, n string) string {
 	if err := promoted.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
 		b.Error(err)
 	}
-	if got, _ := redisRivals[n].try(ctx, replica.Addr()); got {
+	if redisRivals.rivals[n].try(ctx, replica.Addr()) == nil {
 		holders++
 	}
 	return fmt.Sprint(holders)
