@@ -208,7 +208,7 @@ func TestTransport(t *testing.T) {
 		return text
 	}
 	if proto := get(func() (string, error) {
-		resp, err := (&http.Client{Transport: used}).Get(server.URL) //nolint:noctx // the server of the test
+		resp, err := (&http.Client{Transport: used}).Get(server.URL)
 		if err != nil {
 			return "", err
 		}
