@@ -117,8 +117,10 @@ func TestOutage(t *testing.T) {
 		} else if driver.OutcomeKnown(err) || strings.Contains(err.Error(), s3test.KeyID) {
 			t.Errorf("mode %d: %v", mode, err)
 		}
-		if _, err := l.Inspect(t.Context(), "absent"); mode == castest.Double && err != nil {
-			t.Errorf("doubled requests: %v", err)
+		if mode == castest.Double {
+			if _, err := l.Inspect(t.Context(), "absent"); err != nil {
+				t.Errorf("doubled requests: %v", err)
+			}
 		}
 		proxy.Set(castest.Pass)
 		proxy.Cut() // the connection of a doubled request
