@@ -26,6 +26,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	_ "github.com/holdfast-go/holdfast/drivers/azblob"
+	_ "github.com/holdfast-go/holdfast/drivers/etcd"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
 	_ "github.com/holdfast-go/holdfast/drivers/memory"
 	_ "github.com/holdfast-go/holdfast/drivers/mongo"

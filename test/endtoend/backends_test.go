@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-go/holdfast/test/mysqltest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 	"github.com/holdfast-go/holdfast/test/redistest"
+	"github.com/holdfast-go/holdfast/test/s3test"
 )
 
 // backends returns a URL for each backend. With "mem:" each process has its own, and there is no contention.
@@ -40,7 +41,7 @@ func backends(t *testing.T) map[string]string {
 func modules() map[string]func(testing.TB) string {
 	all := map[string]func(testing.TB) string{"postgres": postgrestest.URL}
 	if !testing.Short() { // these are drivers of the full build, which is large
-		all["kubernetes"], all["redis"], all["mysql"] = kubernetestest.URL, redistest.URL, mysqltest.URL
+		all["kubernetes"], all["redis"], all["mysql"], all["aws/s3"] = kubernetestest.URL, redistest.URL, mysqltest.URL, s3test.URL
 	}
 	return all
 }
