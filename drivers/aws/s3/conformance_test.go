@@ -79,6 +79,11 @@ func suite(t *testing.T, faults func(cas.Store) cas.Store) lockertest.Config {
 	server, clock := s3test.Start(t), locktest.NewClock()
 	server.SetClock(clock.Now)
 	began := clock.Now()
+	t.Cleanup(func() {
+		if n := server.Requests("DeleteObject"); n != 0 {
+			t.Errorf("%d objects were deleted: their tokens are forgotten", n)
+		}
+	})
 	key := func(name string) string { return "team/locks/" + lockrecord.Key(name) }
 	return lockertest.Config{
 		New: func(t *testing.T) driver.Locker {

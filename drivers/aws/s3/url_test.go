@@ -154,7 +154,7 @@ func TestConfiguration(t *testing.T) {
 	works("a profile", "s3://locks?profile=ops")
 	fails("a profile that does not exist", "s3://locks?profile=absent", "absent")
 	fails("a process that prints no credential", "s3://locks?profile=broken&endpoint="+server.Endpoint(), "run it by hand")
-	fails("no credentials", "s3://locks?region="+s3test.Region+"&endpoint="+server.Endpoint(), "getting credentials: ")
+	fails("no credentials", "s3://locks?region="+s3test.Region+"&endpoint="+server.Endpoint(), "getting credentials (of the environment")
 	t.Setenv("AWS_ACCESS_KEY_ID", s3test.KeyID)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.Secret)
 	t.Setenv("AWS_REGION", s3test.Region)

@@ -76,14 +76,17 @@ func cached(provider aws.CredentialsProvider) aws.CredentialsProvider {
 // Close closes the connections. No request is under way.
 func (c *Client) Close() { c.closeIdle() }
 
+// getting is what fails without credentials. The SDK asks the machine last, which takes seconds where there is none of AWS.
+const getting = "getting credentials (of the environment, a profile, web identity, the container, the machine)"
+
 // Send signs a request and makes it once. An error means that it is unknown what the service did.
 func (c *Client) Send(ctx context.Context, r httpstore.Request) (httpstore.Answer, error) {
 	credentials, err := c.credentials.Retrieve(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return httpstore.Answer{}, fmt.Errorf("getting credentials: %w", ctx.Err())
+		return httpstore.Answer{}, fmt.Errorf("%s: %w", getting, ctx.Err())
 	case err != nil:
-		return httpstore.Answer{}, errors.New("getting credentials: " + reason(err))
+		return httpstore.Answer{}, errors.New(getting + ": " + reason(err))
 	}
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
 	if err != nil {
