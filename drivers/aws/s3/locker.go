@@ -106,7 +106,7 @@ func newStore(ctx context.Context, config aws.Config, bucket string, c settings)
 	case s.region == "":
 		s.region = "us-east-1" // what stores with one region expect
 	}
-	if err := checkRegion("region", s.region); err != nil {
+	if err := request.CheckRegion("region", s.region); err != nil {
 		return nil, err
 	}
 	if endpoint == "" {

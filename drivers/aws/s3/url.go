@@ -80,7 +80,7 @@ func parseURL(rawURL string) (p place, own []Option, err error) {
 		case paramProfile:
 			p.profile, err = value, driver.ValidatePlace(field, value, "")
 		case paramRegion:
-			p.region, err = value, checkRegion(field, value)
+			p.region, err = value, request.CheckRegion(field, value)
 		default:
 			var n int
 			n, err = driver.HistoryParam(query)
@@ -95,8 +95,7 @@ func parseURL(rawURL string) (p place, own []Option, err error) {
 
 var (
 	bucketName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]|\.[a-z0-9])*$`) // and 3 to 63 characters
-	regionName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	prefixName = regexp.MustCompile(`^[A-Za-z0-9_.-]*[A-Za-z0-9_-]$`) // each part
+	prefixName = regexp.MustCompile(`^[A-Za-z0-9_.-]*[A-Za-z0-9_-]$`)    // each part
 )
 
 // maxPrefix leaves room for a key: S3's have 1,024 bytes.
@@ -109,13 +108,6 @@ func checkBucket(field, name string) error {
 	case len(name) < 3 || len(name) > 63 || !bucketName.MatchString(name) || strings.HasSuffix(name, "-"):
 		return driver.Invalid(field, driver.QuoteName(name), "3 to 63 small letters, digits, dashes and dots, with a letter or a digit at "+
 			"both ends")
-	}
-	return nil
-}
-
-func checkRegion(field, name string) error {
-	if len(name) > 40 || !regionName.MatchString(name) {
-		return driver.Invalid(field, driver.QuoteName(name), "the name of a region such as eu-central-1")
 	}
 	return nil
 }

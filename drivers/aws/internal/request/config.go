@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -43,6 +44,16 @@ func reason(err error) string {
 		text = strings.ReplaceAll(text, sent.URL, "(address not shown)")
 	}
 	return strings.Join(strings.Fields(text), " ")
+}
+
+var regionName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// CheckRegion checks the name of a region, which becomes a part of a host's name and of signatures.
+func CheckRegion(field, name string) error {
+	if len(name) > 40 || !regionName.MatchString(name) {
+		return driver.Invalid(field, driver.QuoteName(name), "the name of a region such as eu-central-1")
+	}
+	return nil
 }
 
 // Suffix is what AWS's host names of a region end with. Regions of other partitions need an endpoint.
