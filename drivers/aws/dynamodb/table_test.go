@@ -1,0 +1,185 @@
+package dynamodb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/dynamodbtest"
+)
+
+// The table is made on demand, with what a table for locks needs, once, and that is logged. All that open it at the same time get it.
+func TestTableIsMade(t *testing.T) {
+	t.Parallel()
+	server := dynamodbtest.Start(t)
+	server.SetTable(dynamodbtest.Table, nil)
+	var log bytes.Buffer
+	var mu sync.Mutex
+	logger := WithLogger(slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil)))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			l, err := New(t.Context(), configFor(server.Endpoint()), dynamodbtest.Table, logger, func(c *settings) { c.rounds = 1 })
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	made := server.TableNamed(dynamodbtest.Table)
+	billing, _ := made["BillingModeSummary"].(map[string]any)
+	if made == nil || billing["BillingMode"] != "PAY_PER_REQUEST" {
+		t.Errorf("the table is %v", made)
+	}
+	if strings.Count(log.String(), "it was made") != 1 || !strings.Contains(log.String(), "table=locks region=eu-test-1") {
+		t.Errorf("the log is %q", &log)
+	}
+	if before := server.Requests("CreateTable"); before < 1 {
+		t.Errorf("%d tables", before)
+	}
+	openRacing(t, configFor(server.Endpoint()), logger)
+	if strings.Count(log.String(), "it was made") != 1 {
+		t.Errorf("the log is %q", &log)
+	}
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  *bytes.Buffer
+}
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// Without the right to make a table the error says how to, and without the right to see it the table is used.
+func TestTableRights(t *testing.T) {
+	t.Parallel()
+	server := dynamodbtest.Start(t)
+	server.Deny("CreateTable")
+	allow := server.Deny("DescribeTable")
+	openRacing(t, configFor(server.Endpoint()))
+	server.SetTable(dynamodbtest.Table, nil)
+	const create = "aws dynamodb create-table --table-name locks --region eu-test-1 --billing-mode PAY_PER_REQUEST --attribute-definitions " +
+		"AttributeName=name,AttributeType=S --key-schema AttributeName=name,KeyType=HASH"
+	for what, want := range map[string]string{"may not see it": "the table locks does not exist in eu-test-1 (ResourceNotFoundException)",
+		"may not make it": "this user may not make it (dynamodb:CreateTable)"} {
+		if what == "may not make it" {
+			allow()
+		}
+		if _, err := New(t.Context(), configFor(server.Endpoint()), dynamodbtest.Table); what == "may not make it" &&
+			(!errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), create)) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	server.Deny("DescribeTable")
+	if _, err := New(t.Context(), configFor(server.Endpoint()), dynamodbtest.Table); !errors.Is(err, driver.ErrDenied) ||
+		!strings.Contains(err.Error(), "does not exist in eu-test-1") || !strings.Contains(err.Error(), create) {
+		t.Errorf("a user who may not see it: %v", err)
+	}
+}
+
+// A table of another layout, a global table and one that is being deleted are refused, and stay as they are. Doctor says the same.
+func TestTablesRefused(t *testing.T) {
+	t.Parallel()
+	schema := func(names ...string) []any {
+		var all []any
+		for i, name := range names {
+			all = append(all, map[string]any{"AttributeName": name, "KeyType": []string{"HASH", "RANGE"}[i]})
+		}
+		return all
+	}
+	for what, c := range map[string]struct {
+		field string
+		value any
+		want  string
+	}{
+		"another key":       {"KeySchema", schema("id"), "has another key"},
+		"a sort key":        {"KeySchema", schema("name", "sort"), "has another key"},
+		"a number":          {"AttributeDefinitions", []any{map[string]any{"AttributeName": "name", "AttributeType": "N"}}, "has another key"},
+		"a global table":    {"Replicas", []any{map[string]any{"RegionName": "us-east-1"}}, "is a global table (with replicas in us-east-1)"},
+		"a legacy one":      {"GlobalTableVersion", "2017.11.29", "is a global table (of version 2017.11.29)"},
+		"being deleted":     {"TableStatus", "DELETING", `the table locks is "DELETING"`},
+		"without its key":   {"TableStatus", "INACCESSIBLE_ENCRYPTION_CREDENTIALS", "INACCESSIBLE_ENCRYPTION_CREDENTIALS"},
+		"without a key yet": {"KeySchema", nil, "has another key"},
+	} {
+		server := dynamodbtest.Start(t)
+		d := dynamodbtest.Description()
+		d[c.field] = c.value
+		server.SetTable(dynamodbtest.Table, d)
+		_, err := New(t.Context(), configFor(server.Endpoint()), dynamodbtest.Table)
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+		if writes := server.Requests("PutItem") + server.Requests("CreateTable"); writes != 0 {
+			t.Errorf("%s: %d writes", what, writes)
+		}
+		found := findings(t, open(t, configFor(server.Endpoint())))
+		if first, rest, _ := strings.Cut(found, "\n"); !strings.HasPrefix(first, "table: wrong: ") || !strings.Contains(first, c.want) || rest != "" {
+			t.Errorf("%s: doctor found\n%s", what, found)
+		}
+	}
+}
+
+// A table that is being updated can be used.
+func TestTableIsUpdating(t *testing.T) {
+	t.Parallel()
+	server := dynamodbtest.Start(t)
+	d := dynamodbtest.Description()
+	d["TableStatus"] = "UPDATING"
+	server.SetTable(dynamodbtest.Table, d)
+	acquire(t, openRacing(t, configFor(server.Endpoint())), "n", "a")
+}
+
+// For a Locker that only reads, the locks of a table that does not exist are free. It makes none, and says so.
+func TestMissingTable(t *testing.T) {
+	t.Parallel()
+	server := dynamodbtest.Start(t)
+	l := open(t, configFor(server.Endpoint()))
+	if missing, err := l.MissingStore(t.Context()); missing != "" || err != nil {
+		t.Errorf("%q, %v", missing, err)
+	}
+	server.SetTable(dynamodbtest.Table, nil)
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != driver.StateFree {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if records, errs := l.InspectBatch(t.Context(), "", []string{"n", "m"}); errors.Join(errs...) != nil || records[1].State != driver.StateFree {
+		t.Errorf("%+v, %v", records, errs)
+	}
+	for r, err := range l.List(t.Context(), "") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if missing, err := l.MissingStore(t.Context()); missing != "the table locks in eu-test-1" || err != nil {
+		t.Errorf("%q, %v", missing, err)
+	}
+	if _, err := try(t, l, "n", "a"); !errors.Is(err, driver.ErrDenied) {
+		t.Errorf("acquiring: %v", err)
+	}
+	if found := findings(t, l); !strings.HasPrefix(found, "table: not checked: locks does not exist yet in eu-test-1") {
+		t.Errorf("doctor found\n%s", found)
+	}
+	server.Deny("DescribeTable")
+	if missing, err := l.MissingStore(t.Context()); missing != "" || err != nil {
+		t.Errorf("without the right to see it: %q, %v", missing, err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.MissingStore(t.Context()); !errors.Is(err, driver.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	if server.Requests("CreateTable") != 0 {
+		t.Error("a table was made")
+	}
+}
