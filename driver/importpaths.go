@@ -5,6 +5,7 @@ package driver
 // importPaths are the packages of known drivers, for the error about one that is not imported.
 var importPaths = map[string]string{
 	"azblob":      "github.com/holdfast-go/holdfast/drivers/azblob",
+	"dynamodb":    "github.com/holdfast-go/holdfast/drivers/aws/dynamodb",
 	"etcd":        "github.com/holdfast-go/holdfast/drivers/etcd",
 	"etcds":       "github.com/holdfast-go/holdfast/drivers/etcd",
 	"file":        "github.com/holdfast-go/holdfast/drivers/file",

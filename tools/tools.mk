@@ -51,7 +51,7 @@ test-versions-postgres: setup ## run the PostgreSQL driver's tests on each versi
 			exit 1; done
 
 # The tests of the command that concern the drivers which only the full build has.
-FULL_RUN ?= ^Test(Kubernetes|S3|FullBuild|EveryDriver|PagesList|Descriptions|Typos|DescribedSecrets|ImportPaths)
+FULL_RUN ?= ^Test(Kubernetes|S3|DynamoDB|FullBuild|EveryDriver|PagesList|Descriptions|Typos|DescribedSecrets|ImportPaths)
 .PHONY: test-full
 test-full: ## test the full build of the command, with the drivers that "go install" leaves out
 	$(GO) -C cmd/holdfast vet -tags full .
@@ -64,6 +64,10 @@ test-kubernetes: ## test the Kubernetes driver on a real API server, which it bu
 .PHONY: test-s3
 test-s3: ## test the S3 driver on versitygw, which it builds once: 2 minutes, 400 MB to download
 	@GO='$(GO)' tools/s3.sh
+
+.PHONY: test-dynamodb
+test-dynamodb: ## test the DynamoDB driver on moto, which it installs once from PyPI: 100 MB to download
+	@GO='$(GO)' tools/dynamodb.sh
 
 .PHONY: test-386
 test-386: ## run the tests of the library and its local drivers as a 32-bit program (linux/amd64 and linux/386)

@@ -8,6 +8,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"k8s.io/klog/v2"
 
+	_ "github.com/holdfast-go/holdfast/drivers/aws/dynamodb"
 	_ "github.com/holdfast-go/holdfast/drivers/aws/s3"
 	_ "github.com/holdfast-go/holdfast/drivers/kubernetes"
 	_ "github.com/holdfast-go/holdfast/drivers/mysql"

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	_ "github.com/holdfast-go/holdfast/internal/alldrivers" // for driver.Drivers
 	"github.com/holdfast-go/holdfast/test/azuritetest"
+	"github.com/holdfast-go/holdfast/test/dynamodbtest"
 	"github.com/holdfast-go/holdfast/test/etcdtest"
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -34,6 +35,7 @@ var servers = map[string]func(tb testing.TB) string{
 	postgrestest.EnvURL:   postgrestest.URL,
 	kubernetestest.EnvURL: kubernetestest.URL,
 	s3test.EnvURL:         s3test.URL,
+	dynamodbtest.EnvURL:   dynamodbtest.URL,
 }
 
 // longOnly are the servers that only the long suite starts.

@@ -88,8 +88,9 @@ type Fault struct {
 // Start starts a server, which the test stops at its end.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	s := &Server{now: time.Now, tables: map[string]map[string]any{}, items: map[string]Item{}, ttl: map[string]any{"TimeToLiveStatus": "DISABLED"},
-		denied: map[string]bool{}, stalled: map[string]chan struct{}{}, counts: map[string]int{}}
+	s := &Server{now: time.Now, tables: map[string]map[string]any{}, items: map[string]Item{},
+		ttl: map[string]any{"TimeToLiveStatus": "DISABLED"}, denied: map[string]bool{},
+		stalled: map[string]chan struct{}{}, counts: map[string]int{}}
 	s.SetTable(Table, Description())
 	s.http = httptest.NewServer(s)
 	tb.Cleanup(func() {

@@ -13,7 +13,6 @@ import (
 const (
 	subjectTable    = "table"
 	subjectRights   = "rights"
-	subjectRegions  = "regions"
 	subjectCapacity = "capacity"
 	subjectTTL      = "time to live"
 	subjectClocks   = "clocks"
@@ -25,8 +24,16 @@ const doctorKey = "~doctor"
 // Check implements [driver.Checker].
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	e := &examination{Report: report, store: l.store}
-	return driverutil.CheckSteps(ctx, backend, nil, e.checkTable, e.checkRights, e.checkRegions, e.checkCapacity, e.checkTTL,
+	return driverutil.CheckSteps(ctx, backend, nil, e.checkTable, e.checkRights, e.checkCapacity, e.checkTTL,
 		e.checkClocks, func(ctx context.Context) bool { return l.Locker.Check(ctx, report) == nil })
+}
+
+// CheckWrites is for [driver.CheckWrites]. Before there is a table nothing can be written.
+func (l *Locker) CheckWrites(ctx context.Context, report func(driver.Finding)) error {
+	if missing, err := l.MissingStore(ctx); err != nil || missing != "" {
+		return err
+	}
+	return l.Locker.CheckWrites(ctx, report)
 }
 
 // examination has the facts about a table.
@@ -44,7 +51,8 @@ func (e *examination) checkTable(ctx context.Context) (goOn bool) {
 	case ctx.Err() != nil:
 		return false
 	case hasCode(err, codeDenied):
-		e.Unchecked(subjectTable, "Allow dynamodb:DescribeTable, or make sure that it is no global table.", "the user may not see what it is")
+		e.Unchecked(subjectTable, "Allow dynamodb:DescribeTable, or make sure that it is no global table: there two regions could hold "+
+			"one lock.", "the user may not see what it is")
 		return true
 	case hasCode(err, codeNoTable):
 		e.Unchecked(subjectTable, "The first program that opens the locks makes it, if it may dynamodb:CreateTable. To make it by hand, run: "+
@@ -96,17 +104,6 @@ func (e *examination) checkRights(ctx context.Context) (goOn bool) {
 		return false
 	}
 	e.OK(subjectRights, "the user may read, write and scan %s", s.table)
-	return true
-}
-
-// checkRegions reports what is known of other regions. A global table was found before.
-func (e *examination) checkRegions(context.Context) bool {
-	if e.table == nil {
-		e.Unchecked(subjectRegions, "Allow dynamodb:DescribeTable.", "on a global table two regions could hold one lock, and the user may not "+
-			"see whether it is one")
-	} else {
-		e.OK(subjectRegions, "the table is in %s alone", e.store.region)
-	}
 	return true
 }
 

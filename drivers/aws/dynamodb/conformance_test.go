@@ -68,6 +68,11 @@ func acquire(t *testing.T, l *Locker, name, owner string) driver.Lease {
 func suite(t *testing.T, faults func(cas.Store) cas.Store) lockertest.Config {
 	t.Helper()
 	server := dynamodbtest.Start(t)
+	t.Cleanup(func() {
+		if n := server.Requests("DeleteItem"); n != 0 {
+			t.Errorf("%d items were deleted: their tokens are forgotten", n)
+		}
+	})
 	key := func(name string) string { return "team/locks/" + lockrecord.Key(name) }
 	return lockertest.Config{
 		New: func(t *testing.T) driver.Locker {

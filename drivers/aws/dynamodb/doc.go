@@ -9,7 +9,8 @@
 // # What is stored
 //
 // An item has three attributes: the key "name", which is made of the prefix and the lock's name; "record", in the format of package
-// [github.com/holdfast-go/holdfast/driver/cas]; and "fencingToken", with which a program's own transaction refuses late writes ([TokenCheck]).
+// [github.com/holdfast-go/holdfast/driver/cas]; and "fencingToken", with which a program's own transaction refuses late writes
+// ([TokenCheck]).
 // A write demands that the whole record is the one that was read, so it never replaces one that a person has edited. No item is ever
 // deleted, so that tokens rise.
 //

@@ -24,9 +24,9 @@ type Check struct {
 	ExpressionAttributeValues map[string]string
 }
 
-// TokenCheck is a ConditionCheck for a program's own TransactWriteItems in the same region and account. Once a later holder has been granted
-// the lock, the whole transaction of an earlier one is refused, although that has not noticed the end of its lease. prefix is that of
-// [WithPrefix], or empty. With AWS's own client:
+// TokenCheck is a ConditionCheck for a program's own TransactWriteItems in the same region and account. Once a later holder has been
+// granted the lock, the whole transaction of an earlier one is refused, although that has not noticed the end of its lease. prefix is
+// that of [WithPrefix], or empty. With AWS's own client:
 //
 //	c := dynamodb.TokenCheck("locks", "", "billing", hold.Token())
 //	check := types.ConditionCheck{TableName: &c.TableName, ConditionExpression: &c.ConditionExpression,

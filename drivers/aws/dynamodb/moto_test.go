@@ -127,7 +127,7 @@ func TestMoto(t *testing.T) {
 		t.Errorf("a list: %d items, %v", len(items), err)
 	}
 	found := findings(t, l)
-	for _, want := range []string{"table: ok", "rights: ok", "regions: ok", "capacity: ok: each request", "time to live: ok", "clocks: ok",
+	for _, want := range []string{"table: ok", "rights: ok", "capacity: ok: each request", "time to live: ok", "clocks: ok",
 		"store: ok", "conditional writes: ok"} {
 		if !strings.Contains(found, want) {
 			t.Errorf("doctor found\n%s, want %q", found, want)

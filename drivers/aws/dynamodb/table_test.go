@@ -126,7 +126,8 @@ func TestTablesRefused(t *testing.T) {
 			t.Errorf("%s: %d writes", what, writes)
 		}
 		found := findings(t, open(t, configFor(server.Endpoint())))
-		if first, rest, _ := strings.Cut(found, "\n"); !strings.HasPrefix(first, "table: wrong: ") || !strings.Contains(first, c.want) || rest != "" {
+		if first, rest, _ := strings.Cut(found, "\n"); !strings.HasPrefix(first, "table: wrong: ") || !strings.Contains(first, c.want) ||
+			rest != "" {
 			t.Errorf("%s: doctor found\n%s", what, found)
 		}
 	}
@@ -154,7 +155,8 @@ func TestMissingTable(t *testing.T) {
 	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.State != driver.StateFree {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if records, errs := l.InspectBatch(t.Context(), "", []string{"n", "m"}); errors.Join(errs...) != nil || records[1].State != driver.StateFree {
+	records, errs := l.InspectBatch(t.Context(), "", []string{"n", "m"})
+	if errors.Join(errs...) != nil || records[1].State != driver.StateFree {
 		t.Errorf("%+v, %v", records, errs)
 	}
 	for r, err := range l.List(t.Context(), "") {
@@ -168,6 +170,9 @@ func TestMissingTable(t *testing.T) {
 	}
 	if found := findings(t, l); !strings.HasPrefix(found, "table: not checked: locks does not exist yet in eu-test-1") {
 		t.Errorf("doctor found\n%s", found)
+	}
+	if err := driver.CheckWrites(t.Context(), l, func(f driver.Finding) { t.Errorf("a race without a table: %+v", f) }); err != nil {
+		t.Error(err)
 	}
 	server.Deny("DescribeTable")
 	if missing, err := l.MissingStore(t.Context()); missing != "" || err != nil {

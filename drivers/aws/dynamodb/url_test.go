@@ -78,7 +78,7 @@ func TestAddress(t *testing.T) {
 	isolate(t)
 	for rawURL, want := range map[string]string{
 		"dynamodb://locks?region=eu-central-1":                                         "https://dynamodb.eu-central-1.amazonaws.com locks ",
-		"DynamoDB://My_Locks.2/a/B/?region=eu-central-1":                               "https://dynamodb.eu-central-1.amazonaws.com My_Locks.2 a/B/",
+		"DynamoDB://Locks_2.0/a/B/?region=us-east-1":                                   "https://dynamodb.us-east-1.amazonaws.com Locks_2.0 a/B/",
 		"dynamodb://locks?region=cn-north-1":                                           "https://dynamodb.cn-north-1.amazonaws.com.cn locks ",
 		"dynamodb://locks?region=us-east-1&endpoint=http://127.0.0.1:8000/":            "http://127.0.0.1:8000 locks ",
 		"dynamodb://locks?region=us-east-1&endpoint=https://x.example.com:443/dynamo/": "https://x.example.com/dynamo locks ",

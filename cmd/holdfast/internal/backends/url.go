@@ -73,6 +73,7 @@ func Choose(given string, interactive, nested bool) (string, error) {
 // InFull are the schemes of the drivers that only the build with the tag full has, with their packages: the usual build fetches no
 // modules for them.
 var InFull = map[string]string{
+	"dynamodb":   "github.com/holdfast-go/holdfast/drivers/aws/dynamodb",
 	"kubernetes": "github.com/holdfast-go/holdfast/drivers/kubernetes",
 	"mysql":      "github.com/holdfast-go/holdfast/drivers/mysql",
 	"redis":      "github.com/holdfast-go/holdfast/drivers/redis",
