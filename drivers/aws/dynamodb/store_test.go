@@ -98,7 +98,8 @@ func TestBusy(t *testing.T) {
 	lease := acquire(t, l, "n", "a")
 	faults := []dynamodbtest.Fault{{Status: 500, Code: "InternalServerError"}, {Status: 503, Code: "ServiceUnavailable"},
 		{Status: 502, Message: "<html>"}, {Status: 429}, {Status: 307}, {Status: 404, Message: "not here"}}
-	for _, code := range passing {
+	for _, code := range []string{"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded",
+		"LimitExceededException", "TransactionConflictException", "ReplicatedWriteConflictException"} {
 		faults = append(faults, dynamodbtest.Fault{Status: 400, Code: code})
 	}
 	for _, fault := range faults {
