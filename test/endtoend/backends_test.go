@@ -20,6 +20,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/backendtest"
+	"github.com/holdfast-go/holdfast/test/dynamodbtest"
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
 	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
@@ -41,7 +42,8 @@ func backends(t *testing.T) map[string]string {
 func modules() map[string]func(testing.TB) string {
 	all := map[string]func(testing.TB) string{"postgres": postgrestest.URL}
 	if !testing.Short() { // these are drivers of the full build, which is large
-		all["kubernetes"], all["redis"], all["mysql"], all["aws/s3"] = kubernetestest.URL, redistest.URL, mysqltest.URL, s3test.URL
+		all["kubernetes"], all["redis"], all["mysql"] = kubernetestest.URL, redistest.URL, mysqltest.URL
+		all["aws/s3"], all["aws/dynamodb"] = s3test.URL, dynamodbtest.URL
 	}
 	return all
 }
