@@ -285,7 +285,7 @@ var errCutShort = errors.New("the store's clock has stepped forward")
 func (l *Locker) pauseFor(ctx context.Context, writes int, doubt error) error {
 	err := l.pause(ctx, writes)
 	if err != nil && doubt != nil {
-		return fmt.Errorf("%w (%s)", err, doubt.Error())
+		return fmt.Errorf("%w (%s)", err, driver.ErrorText(doubt))
 	}
 	return err
 }

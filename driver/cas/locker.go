@@ -168,6 +168,8 @@ func fromStore(ctx context.Context, doing string, err error) error {
 		return err
 	case driver.Lasting(err) && ctx.Err() == nil:
 		return driver.Errorf("%s: %w", doing, err)
+	case ended(ctx) && errors.Is(err, ctx.Err()) && !driver.OutcomeKnown(err): // it says so itself, and perhaps who is silent
+		return driver.Errorf("%s: %w", doing, err)
 	case ended(ctx):
 		return fmt.Errorf("%s: %w (%s)", doing, ctx.Err(), driver.ErrorText(err))
 	}

@@ -82,7 +82,7 @@ func (e *examination) members(ctx context.Context) bool {
 		e.Doubtful(subjectMembers, "Start these members, or correct their addresses.", "%d of %d addresses do not answer: %s", len(silent),
 			len(all), strings.Join(silent, "; "))
 	default:
-		e.OK(subjectMembers, "all %d addresses answer", len(all))
+		e.OK(subjectMembers, "addresses that answer: %d of %[1]d", len(all))
 	}
 	return true
 }
@@ -136,6 +136,9 @@ func (e *examination) cluster(ctx context.Context) bool {
 		}
 	}
 	id := fmt.Sprintf("cluster %x has %d voting members", e.statuses[0].Header.ClusterID, len(voters))
+	if len(voters) == 1 {
+		id = strings.TrimSuffix(id, "s")
+	}
 	switch {
 	case leaders[0] || len(leaders) > 1:
 		e.Wrong(subjectCluster, "Look into the logs of the members: can they reach each other?", "",

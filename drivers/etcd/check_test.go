@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 	s := etcdtest.Start(t)
 	openAt(t, s.URL())
 	found := examine(t, s.URL())
-	wantFinding(t, found, subjectMembers, driver.LevelOK, "all 1")
+	wantFinding(t, found, subjectMembers, driver.LevelOK, "addresses that answer: 1 of 1")
 	wantFinding(t, found, subjectCluster, driver.LevelOK, "1 voting")
 	wantFinding(t, found, subjectAlarms, driver.LevelOK, "none")
 	wantFinding(t, found, subjectDatabase, driver.LevelOK, "MiB")
@@ -57,7 +57,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	found = examine(t, at(s, appUser, appPassword))
-	wantFinding(t, found, subjectMembers, driver.LevelOK, "all 1")
+	wantFinding(t, found, subjectMembers, driver.LevelOK, "addresses that answer: 1 of 1")
 	wantFinding(t, found, subjectLogin, accepted, login)
 	other := etcdtest.Start(t, "--initial-cluster-token=other")
 	found = examine(t, strings.Replace(etcdtest.URLOf(other, s), "://", "://"+appUser+":"+appPassword+"@", 1))
@@ -68,7 +68,7 @@ func TestCheckOfACluster(t *testing.T) {
 	t.Parallel()
 	all := etcdtest.StartCluster(t, 3)
 	found := examine(t, etcdtest.URLOf(all...))
-	wantFinding(t, found, subjectMembers, driver.LevelOK, "all 3")
+	wantFinding(t, found, subjectMembers, driver.LevelOK, "addresses that answer: 3 of 3")
 	wantFinding(t, found, subjectCluster, driver.LevelOK, "3 voting")
 	wantFinding(t, examine(t, all[0].URL()), subjectCluster, driver.LevelDoubtful, "not m1, m2")
 	if err := all[2].Kill(); err != nil {

@@ -204,7 +204,7 @@ func (at attempt) unanswered(began time.Time, connected bool, err error) error {
 	}
 	switch {
 	case at.ctx.Err() != nil:
-		return at.ctx.Err()
+		return fmt.Errorf("%s has not answered: %w", at.member.name, at.ctx.Err())
 	case at.limited.Err() != nil && connected:
 		return &unknownError{errors.New("it has not answered in time")}
 	case at.limited.Err() != nil:

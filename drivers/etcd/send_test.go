@@ -273,7 +273,7 @@ func TestSilentMember(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := s.Put(ctx, "k", []byte("v"), "")
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || (s.members.current == 1) != left {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), first.addr()) || (s.members.current == 1) != left {
 			t.Errorf("after %v: %v, and the member is left: %v", limit, err, !left)
 		}
 	}
