@@ -60,3 +60,25 @@ func TestApart(t *testing.T) {
 		t.Error("the table is valid")
 	}
 }
+
+// To look at locks, or to examine them, makes no table.
+func TestOpenedForReading(t *testing.T) {
+	isolate(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", dynamodbtest.KeyID)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", dynamodbtest.Secret)
+	server := dynamodbtest.Start(t)
+	server.SetTable(dynamodbtest.Table, nil)
+	for what, open := range map[string]driver.Opener{"reading": driver.OpenForReading, "a check": driver.OpenForCheck} {
+		l, err := open(t.Context(), server.URL())
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if server.TableNamed(dynamodbtest.Table) != nil || server.Requests("PutItem") != 0 {
+		t.Error("something was written")
+	}
+}

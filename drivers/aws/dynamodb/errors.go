@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -70,9 +69,6 @@ func (s *store) refused(action string, answer httpstore.Answer) error {
 		Reasons []struct{ Code string } `json:"CancellationReasons"`
 	}
 	if json.Unmarshal(answer.Body, &f) != nil || f.Type == "" {
-		if answer.Status >= http.StatusInternalServerError || answer.Status == http.StatusTooManyRequests {
-			return answer.Failed("")
-		}
 		return fmt.Errorf("%w (HTTP status %d)", errNoDynamoDB, answer.Status)
 	}
 	failed := &failedError{code: f.Type[strings.LastIndex(f.Type, "#")+1:], present: f.Item}

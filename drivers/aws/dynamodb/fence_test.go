@@ -2,7 +2,9 @@ package dynamodb
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -82,5 +84,40 @@ func TestGuardIsTriedAgain(t *testing.T) {
 	if _, err := writeGuarded(t.Context(), l, lease, "1"); !errors.Is(err, driver.ErrDenied) ||
 		!strings.Contains(err.Error(), "may not dynamodb:TransactWriteItems") {
 		t.Errorf("denied: %v", err)
+	}
+}
+
+// Of writers at the same time, each replaces the value that it returns: no value is replaced twice.
+func TestGuardedWritersAtOnce(t *testing.T) {
+	t.Parallel()
+	l := open(t, configFor(dynamodbtest.Start(t).Endpoint()))
+	lease := acquire(t, l, "n", "a")
+	var mu sync.Mutex
+	replaced := map[string]int{}
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			for i := range 25 {
+				before, err := writeGuarded(t.Context(), l, lease, fmt.Sprintf("%d-%d", w, i))
+				switch {
+				case errors.Is(err, errOvertaken): // too often
+				case err != nil:
+					t.Error(err)
+				default:
+					mu.Lock()
+					replaced[before]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	writers.Wait()
+	for value, times := range replaced {
+		if times != 1 {
+			t.Errorf("%q was replaced %d times", value, times)
+		}
+	}
+	if len(replaced) < 25 {
+		t.Errorf("only %d writes were done", len(replaced))
 	}
 }

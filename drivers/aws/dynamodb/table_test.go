@@ -147,7 +147,7 @@ func TestTableIsUpdating(t *testing.T) {
 func TestMissingTable(t *testing.T) {
 	t.Parallel()
 	server := dynamodbtest.Start(t)
-	l := open(t, configFor(server.Endpoint()))
+	l, user := open(t, configFor(server.Endpoint())), openRacing(t, configFor(server.Endpoint()), func(c *settings) { c.rounds = 1 })
 	if missing, err := l.MissingStore(t.Context()); missing != "" || err != nil {
 		t.Errorf("%q, %v", missing, err)
 	}
@@ -161,6 +161,9 @@ func TestMissingTable(t *testing.T) {
 	}
 	for r, err := range l.List(t.Context(), "") {
 		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := user.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrDenied) {
+		t.Errorf("a Locker that does not only read: %v", err)
 	}
 	if missing, err := l.MissingStore(t.Context()); missing != "the table locks in eu-test-1" || err != nil {
 		t.Errorf("%q, %v", missing, err)

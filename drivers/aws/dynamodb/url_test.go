@@ -188,10 +188,13 @@ func TestNew(t *testing.T) {
 		"credentials": func() (*Locker, error) { return New(t.Context(), none, "locks") },
 		"endpoint":    func() (*Locker, error) { return New(t.Context(), configFor("example.com"), "locks") },
 		"region":      func() (*Locker, error) { return New(t.Context(), aws.Config{Credentials: config.Credentials}, "locks") },
-		"nil":         func() (*Locker, error) { return New(t.Context(), config, "locks", nil) },
-		"history":     func() (*Locker, error) { return New(t.Context(), config, "locks", WithHistory(-1)) },
-		"prefix":      func() (*Locker, error) { return New(t.Context(), config, "locks", WithPrefix("/a")) },
-		"logger":      func() (*Locker, error) { return New(t.Context(), config, "locks", WithLogger(nil)) },
+		"no region": func() (*Locker, error) {
+			return New(t.Context(), aws.Config{Region: "EU", Credentials: config.Credentials}, "locks")
+		},
+		"nil":     func() (*Locker, error) { return New(t.Context(), config, "locks", nil) },
+		"history": func() (*Locker, error) { return New(t.Context(), config, "locks", WithHistory(-1)) },
+		"prefix":  func() (*Locker, error) { return New(t.Context(), config, "locks", WithPrefix("/a")) },
+		"logger":  func() (*Locker, error) { return New(t.Context(), config, "locks", WithLogger(nil)) },
 	} {
 		if _, err := bad(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
