@@ -154,8 +154,8 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 	}
 }
 
-// maxKeys is how many keys a batch has. DynamoDB takes 100, of which the longest records would make an answer of 30 MB.
-const maxKeys = 25
+// maxKeys is how many keys a batch has. DynamoDB takes 100, of which the longest records would make an answer of 20 MB.
+const maxKeys = 40
 
 type batch struct {
 	Keys           []item

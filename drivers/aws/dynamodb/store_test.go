@@ -2,6 +2,7 @@ package dynamodb
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -97,7 +98,8 @@ func TestBusy(t *testing.T) {
 	l := open(t, configFor(server.Endpoint()))
 	lease := acquire(t, l, "n", "a")
 	faults := []dynamodbtest.Fault{{Status: 500, Code: "InternalServerError"}, {Status: 503, Code: "ServiceUnavailable"},
-		{Status: 502, Message: "<html>"}, {Status: 429}, {Status: 307}, {Status: 404, Message: "not here"}}
+		{Status: 502, Message: "<html>"}, {Status: 429}, {Status: 307}, {Status: 404, Message: "not here"},
+		{Status: 403, Message: "<html>a proxy"}}
 	for _, code := range []string{"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded",
 		"LimitExceededException", "TransactionConflictException", "ReplicatedWriteConflictException"} {
 		faults = append(faults, dynamodbtest.Fault{Status: 400, Code: code})
@@ -355,5 +357,41 @@ func TestRequests(t *testing.T) {
 	if _, errs := l2.InspectBatch(t.Context(), "", names); errors.Join(errs...) != nil {
 		t.Error(errors.Join(errs...))
 	}
-	t.Logf("%d requests for 1,000 names, ten a request", sent.Load()-before)
+	if n := sent.Load() - before; n != 100 { // the server of the test reads ten at a time
+		t.Errorf("%d requests for 1,000 names", n)
+	}
+}
+
+// The longest record that a lock can have fits into an item, and a batch of them into an answer.
+func TestLongestRecord(t *testing.T) {
+	t.Parallel()
+	server := dynamodbtest.Start(t) // it refuses what is longer than an item of DynamoDB
+	l := open(t, configFor(server.Endpoint()), WithHistory(driver.MaxHistory))
+	limits := l.Info().Limits
+	long := strings.Repeat("<", 1024) // in JSON each is six characters
+	r := driver.Request{Name: long[:limits.MaxName], Owner: long[:limits.MaxOwner], TTL: time.Minute}
+	for i := range driver.MaxHistory + 2 {
+		r.ID = driver.NewLeaseID(fmt.Sprint("id-", i))
+		lease, err := l.TryAcquire(t.Context(), r)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		if i == 0 {
+			at := driver.DataRevision{Token: lease.Token}
+			if err := l.WriteData(t.Context(), lease, make([]byte, limits.MaxData), at); err != nil {
+				t.Fatalf("%.3000s", driver.ErrorText(err))
+			}
+		}
+		if i > driver.MaxHistory {
+			break
+		}
+		if err := l.Release(t.Context(), lease); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	text, err := json.Marshal(server.Item(server.Keys()[0]))
+	if len(text) < 180<<10 || len(text)*maxKeys > 8<<20 || err != nil {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	t.Logf("an item of %d bytes, in JSON", len(text))
 }
