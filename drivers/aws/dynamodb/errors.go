@@ -22,6 +22,7 @@ const (
 	codeNoTable     = "ResourceNotFoundException"
 	codeInUse       = "ResourceInUseException" // of a table that is being made
 	codeDenied      = "AccessDeniedException"
+	codeUnknown     = "UnknownOperationException" // of a server that does not know an action
 )
 
 // passing are codes of answers with status 400 that do not last.

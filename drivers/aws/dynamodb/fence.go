@@ -99,10 +99,14 @@ func (s *store) writeGuarded(ctx context.Context, lease driver.Lease, value stri
 		{Put: &put},
 	}}, &struct{}{})
 	var failed *failedError
-	if !errors.As(err, &failed) || failed.code != codeCanceled {
+	if !errors.As(err, &failed) {
 		return before, err
 	}
 	switch {
+	case failed.code == codeUnknown:
+		return "", fmt.Errorf("the server knows no transactions: %w", errors.ErrUnsupported)
+	case failed.code != codeCanceled:
+		return "", err
 	case slices.Index(failed.reasons, "ConditionalCheckFailed") == 0:
 		return "", fmt.Errorf("%w: a later holder was granted the lock", driver.ErrLost)
 	case slices.Contains(failed.reasons, "ConditionalCheckFailed"), slices.Contains(failed.reasons, "TransactionConflict"):

@@ -79,6 +79,15 @@ func TestGuardIsTriedAgain(t *testing.T) {
 	if _, err := writeGuarded(t.Context(), l, lease, "1"); err == nil || errors.Is(err, driver.ErrLost) {
 		t.Errorf("throttled: %v", err)
 	}
+	server.SetFaults(func(r dynamodbtest.Request) dynamodbtest.Fault {
+		if r.Action != "TransactWriteItems" {
+			return dynamodbtest.Fault{}
+		}
+		return dynamodbtest.Fault{Status: 400, Code: codeUnknown}
+	})
+	if _, err := writeGuarded(t.Context(), l, lease, "1"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("without transactions: %v", err)
+	}
 	server.SetFaults(nil)
 	server.Deny("TransactWriteItems")
 	if _, err := writeGuarded(t.Context(), l, lease, "1"); !errors.Is(err, driver.ErrDenied) ||

@@ -139,6 +139,7 @@ func TestConfiguration(t *testing.T) {
 	works("a profile", "dynamodb://locks?profile=ops")
 	fails("a profile that does not exist", "dynamodb://locks?profile=absent", "absent")
 	fails("a process that prints no credential", "dynamodb://locks?profile=broken&endpoint="+server.Endpoint(), "run it by hand")
+	fails("no credentials", "dynamodb://locks?region="+dynamodbtest.Region+"&endpoint="+server.Endpoint(), "getting credentials (of the")
 	t.Setenv("AWS_ACCESS_KEY_ID", dynamodbtest.KeyID)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", dynamodbtest.Secret)
 	t.Setenv("AWS_REGION", dynamodbtest.Region)
