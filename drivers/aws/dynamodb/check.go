@@ -51,8 +51,8 @@ func (e *examination) checkTable(ctx context.Context) (goOn bool) {
 	case ctx.Err() != nil:
 		return false
 	case hasCode(err, codeDenied):
-		e.Unchecked(subjectTable, "Allow dynamodb:DescribeTable, or make sure that it is no global table: there two regions could hold "+
-			"one lock.", "the user may not see what it is")
+		e.Wrong(subjectTable, "Allow dynamodb:DescribeTable.", "", "the user may not dynamodb:DescribeTable, so no program takes a lock in %s: "+
+			"it may be a global table, and then two regions could hold one lock", s.table)
 		return true
 	case hasCode(err, codeNoTable):
 		e.Unchecked(subjectTable, "The first program that opens the locks makes it, if it may dynamodb:CreateTable. To make it by hand, run: "+
@@ -161,10 +161,13 @@ const maxSkew = time.Minute
 
 // checkClocks reports how far this machine's clock is from that of the answers.
 func (e *examination) checkClocks(context.Context) bool {
-	if skew, known := e.store.calls.Clocks.Skew(time.Now()); known && skew.Abs() > maxSkew {
+	switch skew, known := e.store.calls.Clocks.Skew(time.Now()); {
+	case !known:
+		e.Unchecked(subjectClocks, "Look for what removes the header Date from answers.", "no answer said what time it is")
+	case skew.Abs() > maxSkew:
 		e.Doubtful(subjectClocks, "Synchronize this machine's clock by NTP.", "this machine's is %s from AWS's: leases do not depend on it, "+
 			"but AWS refuses all requests when it is 5 minutes", driver.FormatDuration(skew.Abs().Round(time.Second)))
-	} else {
+	default:
 		e.OK(subjectClocks, "this machine's agrees with AWS's")
 	}
 	return true

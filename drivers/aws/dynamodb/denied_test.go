@@ -58,10 +58,10 @@ func TestDenied(t *testing.T) {
 		want   string
 		doctor string // empty: the table is wrong, for the same reason
 	}{
-		"no right at all": {denies("*"), "the user may not dynamodb:GetItem on the table locks (AccessDeniedException): User: arn:aws:iam::1:" +
-			"user/app is not authorized", "rights: wrong: the user may not dynamodb:GetItem, dynamodb:BatchGetItem, dynamodb:Scan, " +
-			"dynamodb:PutItem on locks"},
-		"GetItem": {denies("GetItem"), "may not dynamodb:GetItem", "rights: wrong: the user may not dynamodb:GetItem on locks"},
+		"no right at all": {denies("*"), "the user may not dynamodb:DescribeTable on the table locks",
+			"rights: wrong: the user may not dynamodb:GetItem, dynamodb:BatchGetItem, dynamodb:Scan, dynamodb:PutItem on locks"},
+		"GetItem": {denies("GetItem"), "the user may not dynamodb:GetItem on the table locks (AccessDeniedException): User: arn:aws:iam::1:" +
+			"user/app is not authorized", "rights: wrong: the user may not dynamodb:GetItem on locks"},
 		"PutItem": {denies("PutItem"), "may not dynamodb:PutItem", "rights: wrong: the user may not dynamodb:PutItem on locks"},
 		"key": {func(_ *dynamodbtest.Server, c *aws.Config) {
 			c.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
@@ -151,8 +151,9 @@ func TestCheck(t *testing.T) {
 		"capacity":              {provisioned(50), []string{"capacity: ok: 50 units for writes and 100 for reads"}},
 		"TTL of locks":          {func(s *dynamodbtest.Server) { s.SetTTL(attrToken) }, []string{`time to live: doubtful`, `"fencingToken"`}},
 		"TTL of something else": {func(s *dynamodbtest.Server) { s.SetTTL("expires") }, []string{`time to live: ok`, `which no lock has`}},
-		"no right to see the table": {func(s *dynamodbtest.Server) { s.Deny("DescribeTable") }, []string{"table: not checked",
-			"no global table: there two regions could hold one lock", "rights: ok", "time to live: ok", "store: ok"}},
+		"no right to see the table": {func(s *dynamodbtest.Server) { s.Deny("DescribeTable") },
+			[]string{"table: wrong: the user may not dynamodb:DescribeTable",
+				"two regions could hold one lock", "rights: ok", "time to live: ok", "store: ok"}},
 		"no right to see the TTL": {func(s *dynamodbtest.Server) { s.Deny("DescribeTimeToLive") },
 			[]string{"time to live: not checked: the user may not dynamodb:DescribeTimeToLive", "store: ok"}},
 		"another time": {func(s *dynamodbtest.Server) { s.SetClock(func() time.Time { return time.Now().Add(3 * time.Minute) }) },

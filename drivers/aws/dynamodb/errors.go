@@ -95,6 +95,9 @@ func (s *store) explain(action, code, message string, answer httpstore.Answer) e
 		return lasting("AWS does not accept the credential (%s): aws sts get-caller-identity, with the same environment, shows whose it is",
 			code)
 	case "ExpiredTokenException", "ExpiredToken":
+		if s.calls.Expired() {
+			return fmt.Errorf("the credential has expired (%s): the next request has a new one", code)
+		}
 		return lasting("the credential has expired (%s): renew it, such as by aws sso login", code)
 	case "InvalidSignatureException", "RequestExpired", "RequestTimeTooSkewed":
 		if now := answer.Now(); !now.IsZero() && time.Until(now).Abs() > maxSkew {

@@ -39,7 +39,7 @@ type Check struct {
 //	}
 //
 // A released lock that nobody has taken since still has its last token. DynamoDB also refuses a transaction that meets a renewal, with the
-// reason TransactionConflict: AWS's client repeats that, and a renewal that meets a transaction is repeated here.
+// reason TransactionConflict: do it again. A renewal that meets a transaction is repeated here.
 func TokenCheck(table, prefix, name string, token uint64) Check {
 	if prefix != "" {
 		prefix += "/"

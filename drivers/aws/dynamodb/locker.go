@@ -20,6 +20,8 @@ type settings struct {
 	history  int
 	logger   *slog.Logger
 	endpoint string // of the URL; else that of the configuration
+	// elsewhere says that each machine's own configuration decides where the table is.
+	elsewhere bool
 	// rounds is how often Open races conditional writes. A negative number is for a Locker that only reads.
 	rounds int
 	// wrap, if not nil, makes the store of a test fail. sent, if not nil, is called for each request.

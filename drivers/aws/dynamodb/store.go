@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
 	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
@@ -88,10 +90,17 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 	return valueOf(found), err
 }
 
-// get reads an item, or returns nil.
+// get reads an item, or returns nil. In a global table of the version of 2017, of which a table's description says nothing, DynamoDB adds
+// attributes to each item, also to that which every Open writes.
 func (s *store) get(ctx context.Context, key item) (item, error) {
 	var answer struct{ Item item }
 	err := s.ask(ctx, "GetItem", getRequest{s.table, key, true}, &answer)
+	for name := range answer.Item {
+		if strings.HasPrefix(name, "aws:rep:") {
+			return nil, driver.Denied(fmt.Errorf("the table %s is a global table, of the version of 2017, in which the last of two writes wins: "+
+				"name a table of one region", s.table))
+		}
+	}
 	return answer.Item, s.unlessMissing(err)
 }
 
@@ -177,7 +186,7 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 			Responses       map[string][]item
 			UnprocessedKeys map[string]batch
 		}
-		err := s.unlessMissing(s.ask(ctx, "BatchGetItem", struct{ RequestItems map[string]batch }{
+		err := s.unlessMissing(s.askBriefly(ctx, "BatchGetItem", struct{ RequestItems map[string]batch }{
 			map[string]batch{s.table: {now, true}}}, &answer))
 		if err != nil {
 			return nil, err

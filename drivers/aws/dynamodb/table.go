@@ -93,7 +93,9 @@ const (
 	makePause = 300 * time.Millisecond
 )
 
-// prepare checks the table, and makes it if there is none. A user who may not see what it is may use it all the same: Check says so.
+// prepare checks the table, and makes it if there is none.
+//
+// Promise 1: nobody uses a table that may be a global one, and no two machines make one each.
 func (s *store) prepare(ctx context.Context, c settings) error {
 	ctx, cancel := context.WithTimeout(ctx, makeLimit)
 	defer cancel()
@@ -102,7 +104,12 @@ func (s *store) prepare(ctx context.Context, c settings) error {
 		t, err := s.describe(ctx)
 		switch {
 		case hasCode(err, codeDenied):
-			return nil
+			return driver.Denied(fmt.Errorf("the user may not dynamodb:DescribeTable on the table %s: nobody knows whether it is a global table, "+
+				"in which the last of two writes wins. Allow it", s.table))
+		case hasCode(err, codeNoTable) && c.elsewhere:
+			return driver.Denied(fmt.Errorf("the table %s does not exist in %s, the region of this machine's configuration. Open makes it only if "+
+				"the URL names the region, since other machines may have another one: add region=%[2]s, or run: %s", s.table, s.region,
+				s.createCommand()))
 		case hasCode(err, codeNoTable) && !made:
 			if made, err = true, s.create(ctx); err != nil && !hasCode(err, codeInUse) { // another process makes it
 				return err

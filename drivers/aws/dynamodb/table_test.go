@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -63,30 +64,78 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// Without the right to make a table the error says how to, and without the right to see it the table is used.
+// Without the right to make a table the error says how to, and without the right to see it nobody uses it: it may be a global one.
 func TestTableRights(t *testing.T) {
 	t.Parallel()
 	server := dynamodbtest.Start(t)
 	server.Deny("CreateTable")
-	allow := server.Deny("DescribeTable")
-	openRacing(t, configFor(server.Endpoint()))
-	server.SetTable(dynamodbtest.Table, nil)
-	const create = "aws dynamodb create-table --table-name locks --region eu-test-1 --billing-mode PAY_PER_REQUEST --attribute-definitions " +
-		"AttributeName=name,AttributeType=S --key-schema AttributeName=name,KeyType=HASH"
-	for what, want := range map[string]string{"may not see it": "the table locks does not exist in eu-test-1 (ResourceNotFoundException)",
-		"may not make it": "this user may not make it (dynamodb:CreateTable)"} {
-		if what == "may not make it" {
-			allow()
-		}
-		if _, err := New(t.Context(), configFor(server.Endpoint()), dynamodbtest.Table); what == "may not make it" &&
-			(!errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), create)) {
+	refused := func(what string, wants ...string) {
+		t.Helper()
+		_, err := New(t.Context(), configFor(server.Endpoint()), dynamodbtest.Table)
+		if !errors.Is(err, driver.ErrDenied) {
 			t.Errorf("%s: %v", what, err)
+			return
+		}
+		for _, want := range wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", what, err, want)
+			}
 		}
 	}
-	server.Deny("DescribeTable")
-	if _, err := New(t.Context(), configFor(server.Endpoint()), dynamodbtest.Table); !errors.Is(err, driver.ErrDenied) ||
-		!strings.Contains(err.Error(), "does not exist in eu-test-1") || !strings.Contains(err.Error(), create) {
-		t.Errorf("a user who may not see it: %v", err)
+	allow := server.Deny("DescribeTable")
+	refused("may not see it", "the user may not dynamodb:DescribeTable on the table locks")
+	allow()
+	server.SetTable(dynamodbtest.Table, nil)
+	refused("may not make it", "the table locks does not exist in eu-test-1, and this user may not make it (dynamodb:CreateTable)",
+		"aws dynamodb create-table --table-name locks --region eu-test-1 --billing-mode PAY_PER_REQUEST --attribute-definitions "+
+			"AttributeName=name,AttributeType=S --key-schema AttributeName=name,KeyType=HASH")
+}
+
+// A URL that leaves the region to each machine makes no table: another machine would make one of its own elsewhere. It uses one that is
+// there.
+func TestTableOfEachMachine(t *testing.T) {
+	server := dynamodbtest.Start(t)
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": dynamodbtest.KeyID, "AWS_SECRET_ACCESS_KEY": dynamodbtest.Secret,
+		"AWS_REGION": dynamodbtest.Region, "AWS_ENDPOINT_URL_DYNAMODB": server.Endpoint(), "AWS_CONFIG_FILE": os.DevNull,
+		"AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
+		t.Setenv(name, value)
+	}
+	try := func(params string) error {
+		l, err := Open(t.Context(), "dynamodb://"+dynamodbtest.Table+params, WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			return err
+		}
+		return l.Close(context.WithoutCancel(t.Context()))
+	}
+	server.SetTable(dynamodbtest.Table, nil)
+	if err := try(""); !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "add region=eu-test-1, or run: aws dynamodb") {
+		t.Errorf("without a region: %v", err)
+	}
+	if server.Requests("CreateTable") != 0 {
+		t.Error("a table was made")
+	}
+	for _, params := range []string{"?region=" + dynamodbtest.Region, ""} {
+		if err := try(params); err != nil {
+			t.Errorf("%q: %v", params, err)
+		}
+	}
+	if made := server.Requests("CreateTable"); made != 1 {
+		t.Errorf("%d tables were made", made)
+	}
+}
+
+// A global table of the old version shows itself by what DynamoDB adds to each item.
+func TestOldGlobalTable(t *testing.T) {
+	t.Parallel()
+	server := dynamodbtest.Start(t)
+	l := openRacing(t, configFor(server.Endpoint()))
+	acquire(t, l, "n", "a")
+	i := server.Item("n")
+	region := "us-east-1"
+	i["aws:rep:updateregion"] = dynamodbtest.Attribute{S: &region}
+	server.SetItem("n", i)
+	if _, err := l.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "the version of 2017") {
+		t.Error(err)
 	}
 }
 
@@ -109,7 +158,7 @@ func TestTablesRefused(t *testing.T) {
 		"a sort key":        {"KeySchema", schema("name", "sort"), "has another key"},
 		"a number":          {"AttributeDefinitions", []any{map[string]any{"AttributeName": "name", "AttributeType": "N"}}, "has another key"},
 		"a global table":    {"Replicas", []any{map[string]any{"RegionName": "us-east-1"}}, "is a global table (with replicas in us-east-1)"},
-		"a legacy one":      {"GlobalTableVersion", "2017.11.29", "is a global table (of version 2017.11.29)"},
+		"without replicas":  {"GlobalTableVersion", "2019.11.21", "is a global table (of version 2019.11.21)"},
 		"being deleted":     {"TableStatus", "DELETING", `the table locks is "DELETING"`},
 		"without its key":   {"TableStatus", "INACCESSIBLE_ENCRYPTION_CREDENTIALS", "INACCESSIBLE_ENCRYPTION_CREDENTIALS"},
 		"without a key yet": {"KeySchema", nil, "has another key"},

@@ -26,7 +26,9 @@ const form = "dynamodb://TABLE/PREFIX?region=REGION"
 type place struct{ table, region, profile string }
 
 // Open makes a Locker on the table of a URL such as dynamodb://TABLE/PREFIX?region=REGION, with the credentials that AWS's SDK finds. The
-// other parameters are profile, for another one of ~/.aws/config, endpoint, for another server than AWS's, and history ([WithHistory]).
+// table is made if there is none and the URL names the region: else each machine could make one in its own.
+//
+// Other parameters are profile, for another one of ~/.aws/config, endpoint, for another server than AWS's, and history ([WithHistory]).
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	p, own, err := parseURL(rawURL)
 	if err != nil {
@@ -36,6 +38,7 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, connectError(err)
 	}
+	own = append(own, func(c *settings) { c.elsewhere = p.region == "" && c.endpoint == "" })
 	return New(ctx, config, p.table, append(opts[:len(opts):len(opts)], own...)...)
 }
 

@@ -89,7 +89,11 @@ func (s *store) checkRights(ctx context.Context, r driverutil.Report) (goOn bool
 		{"s3:PutObject", httpstore.Request{Method: http.MethodPut, URL: s.object(doctorKey), Body: []byte("{}"),
 			Header: http.Header{"If-Match": {`"no-such-version"`}}}},
 	} {
-		_, denied, err := s.ask(ctx, c.r)
+		answer, denied, err := s.ask(ctx, c.r)
+		known := answer.Done() || hasNoObject(answer) || answer.Status == http.StatusPreconditionFailed || answer.Status == http.StatusConflict
+		if err == nil && !known && !denied {
+			err = s.refused(answer)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return false
@@ -239,6 +243,8 @@ func (s *store) checkClocks(r driverutil.Report) {
 	case known && skew.Abs() > maxSkew:
 		r.Doubtful(subjectClocks, "Synchronize this machine's clock by NTP.", "this machine's is %s from the store's: leases do not depend "+
 			"on it, but S3 refuses all requests when it is 15 minutes", driver.FormatDuration(skew.Abs().Round(time.Second)))
+	case !known:
+		r.Unchecked(subjectClocks, "Look for what removes the header Date from answers.", "no answer said what time it is")
 	default:
 		r.OK(subjectClocks, "the answers are by one clock, and this machine's agrees with it")
 	}

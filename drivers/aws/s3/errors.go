@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
 )
 
 // failure is what the store says of a request that it has refused.
@@ -56,7 +57,7 @@ func (s *store) refused(answer httpstore.Answer) error {
 	lasting := func(format string, args ...any) error {
 		return driver.Denied(fmt.Errorf(format+" ("+http.StatusText(answer.Status)+")", args...))
 	}
-	if region := regionOf(answer, f); region != "" && region != s.region {
+	if region := regionOf(answer, f); region != s.region && request.CheckRegion("", region) == nil {
 		return lasting("the bucket %s is in the region %s, not in %s: correct the region", s.bucket, region, s.region)
 	}
 	switch f.Code {
@@ -66,8 +67,14 @@ func (s *store) refused(answer httpstore.Answer) error {
 		return lasting("the store does not accept the credential (%s): aws sts get-caller-identity, with the same environment, shows whose "+
 			"it is", f.Code)
 	case "ExpiredToken", "TokenRefreshRequired":
+		if s.calls.Expired() {
+			return fmt.Errorf("the credential has expired (%s): the next request has a new one", f.Code)
+		}
 		return lasting("the credential has expired (%s): renew it, such as by aws sso login", f.Code)
 	case "RequestTimeTooSkewed":
+		if answer.Now().IsZero() {
+			return lasting("the clock of this machine and that of the store differ: synchronize this machine's by NTP")
+		}
 		return lasting("the clock of this machine and that of the store differ by %s: synchronize this machine's by NTP",
 			driver.FormatDuration(time.Until(answer.Now()).Abs().Round(time.Second)))
 	case "AccessDenied":
@@ -75,7 +82,7 @@ func (s *store) refused(answer httpstore.Answer) error {
 	case "InvalidObjectState":
 		return lasting("the object was moved to an archive, by a lifecycle rule perhaps: restore it, and exclude locks from the rule")
 	case "NotImplemented":
-		return lasting("the store does not know conditional writes: %s", f.Message)
+		return lasting("the store does not know conditional writes: %s", httpstore.Brief(f.Message))
 	case "RequestTimeout", "IncompleteBody", "ThrottlingException", "KMS.ThrottlingException": // 400, but it passes
 		return errors.New(driver.ErrorText(err))
 	}

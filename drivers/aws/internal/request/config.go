@@ -3,22 +3,30 @@ package request
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"os"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
+// answerLimit is how long a service may take to begin its answer.
+const answerLimit = 5 * time.Second
+
 // Load returns the configuration that the SDK finds: in the environment, in the files of the AWS CLI, on the machine. An empty profile
 // or region is the SDK's default.
 func Load(ctx context.Context, profile, region string) (aws.Config, error) {
-	var opts []func(*config.LoadOptions) error
+	// Requests for credentials have no time limit of their own, and the others wait for them.
+	limited := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = answerLimit })
+	opts := []func(*config.LoadOptions) error{config.WithHTTPClient(limited)}
 	if profile != "" {
 		opts = append(opts, config.WithSharedConfigProfile(profile))
 	}

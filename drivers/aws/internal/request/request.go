@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -27,6 +28,9 @@ const (
 	maxAnswer = 8 << 20
 	// maxIdle is how many idle connections are kept. With more requests at a time each of the others costs a handshake.
 	maxIdle = 32
+	// minSecret is how long a part of a credential must be to be hidden in answers. Shorter ones, as servers for tests have them, occur in
+	// what answers say.
+	minSecret = 8
 )
 
 // Client signs and sends requests. Its methods are safe for concurrent use.
@@ -40,6 +44,7 @@ type Client struct {
 	service, region string
 	sent            func()
 	closeIdle       func()
+	renewable       atomic.Bool // the latest credentials expire, and their provider has others then
 }
 
 // New makes a Client for a service, such as "s3". It changes nothing in the configuration. Connections are its own, unless the
@@ -73,6 +78,16 @@ func cached(provider aws.CredentialsProvider) aws.CredentialsProvider {
 	return aws.NewCredentialsCache(provider)
 }
 
+// Expired notes that the service has called the credentials expired, and reports whether the next request has others. The cache would keep
+// them for as long as this machine's clock is behind the service's.
+func (c *Client) Expired() (renewed bool) {
+	if cache, is := c.credentials.(*aws.CredentialsCache); is && c.renewable.Load() {
+		cache.Invalidate()
+		return true
+	}
+	return false
+}
+
 // Close closes the connections. No request is under way.
 func (c *Client) Close() { c.closeIdle() }
 
@@ -88,6 +103,7 @@ func (c *Client) Send(ctx context.Context, r httpstore.Request) (httpstore.Answe
 	case err != nil:
 		return httpstore.Answer{}, errors.New(getting + ": " + reason(err))
 	}
+	c.renewable.Store(credentials.CanExpire)
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
 	if err != nil {
 		return httpstore.Answer{}, errors.New("the store's URL is malformed")
@@ -116,7 +132,7 @@ func (c *Client) Send(ctx context.Context, r httpstore.Request) (httpstore.Answe
 	c.Clocks.Note(answer.Now(), began)
 	if !answer.Done() { // stores repeat parts of the credential in what they say
 		for _, secret := range []string{credentials.AccessKeyID, credentials.SecretAccessKey, credentials.SessionToken} {
-			if secret != "" {
+			if len(secret) >= minSecret {
 				answer.Body = bytes.ReplaceAll(answer.Body, []byte(secret), []byte("(not shown)"))
 			}
 		}
@@ -149,6 +165,8 @@ func transportOf(client aws.HTTPClient) (transport http.RoundTripper, closeIdle 
 	own.MaxIdleConnsPerHost = max(own.MaxIdleConnsPerHost, maxIdle)
 	own.DisableCompression = true
 	own.ForceAttemptHTTP2 = false
+	own.Protocols = new(http.Protocols)
+	own.Protocols.SetHTTP1(true)
 	own.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{} // package net/http: no HTTP/2
 	if own.TLSClientConfig != nil {
 		own.TLSClientConfig.NextProtos = []string{"http/1.1"}

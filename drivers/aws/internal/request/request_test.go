@@ -121,6 +121,28 @@ func TestCredentialsAreCached(t *testing.T) {
 	}
 }
 
+// Credentials that the service calls expired are not used again, if there are others.
+func TestExpiredCredentials(t *testing.T) {
+	for renewable, want := range map[bool]int{true: 2, false: 1} {
+		asked := 0
+		c := client(t, aws.Config{Credentials: aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+			asked++
+			found, err := static(ctx)
+			found.CanExpire, found.Expires = renewable, time.Now().Add(time.Hour)
+			return found, err
+		})})
+		for range 2 {
+			_, _ = c.Send(t.Context(), httpstore.Request{Method: http.MethodGet, URL: "http://127.0.0.1:1"})
+			if got := c.Expired(); got != renewable {
+				t.Errorf("renewed: %v, want %v", got, renewable)
+			}
+		}
+		if asked != want {
+			t.Errorf("asked %d times, want %d", asked, want)
+		}
+	}
+}
+
 // mortal is a connection that can die without a word, as one that a router has forgotten.
 type mortal struct {
 	net.Conn
@@ -217,9 +239,13 @@ func TestTransport(t *testing.T) {
 	}); proto != "HTTP/2.0" {
 		t.Fatalf("the program uses %s", proto)
 	}
+	both := &http.Transport{TLSClientConfig: trusting.Clone(), Protocols: new(http.Protocols)}
+	both.Protocols.SetHTTP1(true)
+	both.Protocols.SetHTTP2(true)
 	for what, c := range map[string]aws.HTTPClient{
 		"http.Client":     &http.Client{Transport: used, Timeout: time.Nanosecond},
 		"BuildableClient": awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.TLSClientConfig = trusting.Clone() }),
+		"with protocols":  &http.Client{Transport: both},
 		"round tripper":   &http.Client{Transport: only1{&http.Transport{TLSClientConfig: trusting.Clone()}}},
 	} {
 		proto := get(func() (string, error) {
