@@ -29,7 +29,8 @@ var home = map[string]string{
 // What is the same in several drivers is in a file of the same name. The two smallest drivers are read as a whole.
 func TestFilesOfDriversHaveOneSetOfNames(t *testing.T) {
 	t.Parallel()
-	for _, driver := range []string{"mongo", "postgres", "azblob", "redis", "kubernetes", "mysql", "etcd", "aws/s3", "aws/dynamodb"} {
+	for _, driver := range []string{"mongo", "postgres", "azblob", "redis", "kubernetes", "mysql", "etcd", "aws/s3", "aws/dynamodb",
+		"nats"} {
 		found := 0
 		files, err := filepath.Glob("../../drivers/" + driver + "/*.go")
 		if err != nil {
