@@ -160,6 +160,11 @@ func TestRefusedLogin(t *testing.T) {
 		}
 	}
 	show("a password that was changed", err)
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) { // it tries several times
+		if l.store.link.conn.IsClosed() {
+			t.Fatal("the connection has given up")
+		}
+	}
 	if err := s.Crash(t.Context(), natstest.Users(appRights), jetStream); err != nil {
 		t.Fatal(err)
 	}
