@@ -29,8 +29,7 @@ var home = map[string]string{
 // What is the same in several drivers is in a file of the same name. The two smallest drivers are read as a whole.
 func TestFilesOfDriversHaveOneSetOfNames(t *testing.T) {
 	t.Parallel()
-	for _, driver := range []string{"mongo", "postgres", "azblob", "redis", "kubernetes", "mysql", "etcd", "aws/s3", "aws/dynamodb",
-		"nats"} {
+	for _, driver := range []string{"mongo", "postgres", "azblob", "redis", "kubernetes", "mysql", "etcd", "aws/s3", "aws/dynamodb"} {
 		found := 0
 		files, err := filepath.Glob("../../drivers/" + driver + "/*.go")
 		if err != nil {
