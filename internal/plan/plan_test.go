@@ -67,6 +67,26 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// Until a death is noticed, the dead count as a member that is short of partitions. The others have taken what was released, each by what
+// it had read. So one of them is beyond its share then, and returns a partition.
+func TestPlanWhileTheDeadCount(t *testing.T) {
+	t.Parallel()
+	members, owners := []string{"a", "b", "c", "d", "e", "dead"}, []string{Nobody}
+	for _, m := range members {
+		n := 11
+		if m == "dead" {
+			n = 8
+		}
+		owners = append(owners, slices.Repeat([]string{m}, n)...)
+	}
+	if !New("e", members, owners).GivesUp("e") {
+		t.Error("with the dead, e has its share")
+	}
+	if New("e", members[:5], owners).GivesUp("e") {
+		t.Error("without the dead, e is beyond its share")
+	}
+}
+
 // In any situation the plans of all members agree: shares are even, no partition is given to two members,
 // none is left free while a member is short, and only the necessary ones are returned.
 func TestPlanRandom(t *testing.T) {

@@ -55,7 +55,8 @@ func (e *examination) checkTable(ctx context.Context) (goOn bool) {
 			"it may be a global table, and then two regions could hold one lock", s.table)
 		return true
 	case hasCode(err, codeNoTable):
-		e.Unchecked(subjectTable, "The first program that opens the locks makes it, if it may dynamodb:CreateTable. To make it by hand, run: "+
+		e.Unchecked(subjectTable, "The first program that opens the locks makes it, if its URL names the region and it may "+
+			"dynamodb:CreateTable. To make it by hand, run: "+
 			s.createCommand(), "%s does not exist yet in %s", s.table, s.region)
 		return false
 	case err != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,5 +175,33 @@ func TestCheck(t *testing.T) {
 	l := openRacing(t, configFor(dynamodbtest.Start(t).Endpoint()))
 	if found := findings(t, l); !strings.Contains(found, "conditional writes: ok") {
 		t.Errorf("doctor found\n%s", found)
+	}
+}
+
+// Credentials that expire, and that the store calls expired before this machine's clock does, are asked for again: no error that lasts.
+func TestRenewedCredentials(t *testing.T) {
+	t.Parallel()
+	server := dynamodbtest.Start(t)
+	config := configFor(server.Endpoint())
+	first, asked := config.Credentials, atomic.Int32{}
+	config.Credentials = aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		asked.Add(1)
+		found, err := first.Retrieve(ctx)
+		found.CanExpire, found.Expires = true, time.Now().Add(time.Hour)
+		return found, err
+	})
+	l := openRacing(t, config)
+	before := asked.Load()
+	func(s *dynamodbtest.Server, _ *aws.Config) {
+		s.SetFaults(func(dynamodbtest.Request) dynamodbtest.Fault {
+			return dynamodbtest.Fault{Status: 400, Code: "ExpiredTokenException"}
+		})
+	}(server, nil)
+	if _, err := l.Inspect(t.Context(), "n"); err == nil || driver.Lasting(err) || !strings.Contains(err.Error(), "has expired") {
+		t.Errorf("expired: %v", err)
+	}
+	server.SetFaults(nil)
+	if _, err := l.Inspect(t.Context(), "n"); err != nil || asked.Load() == before {
+		t.Errorf("%v; credentials were asked for %d times, and %d before", err, asked.Load(), before)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -237,6 +238,41 @@ func TestCheckClocks(t *testing.T) {
 		t.Errorf("doctor found\n%s", found)
 	}
 	if found := findings(t, l); !strings.Contains(found, "servers disagree") {
+		t.Errorf("doctor found\n%s", found)
+	}
+}
+
+// Credentials that expire, and that the store calls expired before this machine's clock does, are asked for again: no error that lasts.
+func TestRenewedCredentials(t *testing.T) {
+	t.Parallel()
+	server := s3test.Start(t)
+	config := configFor(server.Endpoint())
+	first, asked := config.Credentials, atomic.Int32{}
+	config.Credentials = aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		asked.Add(1)
+		found, err := first.Retrieve(ctx)
+		found.CanExpire, found.Expires = true, time.Now().Add(time.Hour)
+		return found, err
+	})
+	l := openRacing(t, config)
+	before := asked.Load()
+	answers(400, "ExpiredToken", nil)(server, nil)
+	if _, err := l.Inspect(t.Context(), "n"); err == nil || driver.Lasting(err) || !strings.Contains(err.Error(), "has expired") {
+		t.Errorf("expired: %v", err)
+	}
+	server.SetFaults(nil)
+	if _, err := l.Inspect(t.Context(), "n"); err != nil || asked.Load() == before {
+		t.Errorf("%v; credentials were asked for %d times, and %d before", err, asked.Load(), before)
+	}
+}
+
+// Doctor does not take an answer for a permission that says nothing of it.
+func TestCheckUnknownRights(t *testing.T) {
+	t.Parallel()
+	server := s3test.Start(t)
+	answersFor("PutObject", 500, "InternalError")(server, nil)
+	if found := findings(t, open(t, configFor(server.Endpoint()))); !strings.Contains(found,
+		"rights: not checked: the store does not say whether s3:PutObject is allowed") || strings.Contains(found, "rights: ok") {
 		t.Errorf("doctor found\n%s", found)
 	}
 }

@@ -121,6 +121,20 @@ func TestCredentialsAreCached(t *testing.T) {
 	}
 }
 
+// A key as short as those of servers for tests occurs in what answers say: it is not cut out.
+func TestShortKeys(t *testing.T) {
+	const says = "ConditionalCheckFailedException: x"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, says, http.StatusBadRequest) }))
+	t.Cleanup(server.Close)
+	c := client(t, aws.Config{Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: "x", SecretAccessKey: "Check"}, nil
+	})})
+	answer, err := c.Send(t.Context(), httpstore.Request{Method: http.MethodGet, URL: server.URL})
+	if err != nil || !strings.Contains(string(answer.Body), says) {
+		t.Errorf("%q, %v", answer.Body, err)
+	}
+}
+
 // Credentials that the service calls expired are not used again, if there are others.
 func TestExpiredCredentials(t *testing.T) {
 	for renewable, want := range map[bool]int{true: 2, false: 1} {
