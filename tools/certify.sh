@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # certify.sh URL|IMAGE runs "holdfast certify" on a backend, and leaves its report in .cache/certified/NAME.json.
 # For an image, such as mongo:8 or postgres:17, it starts a server in a container, which it removes at the end: a replica set of one
-# member, or a database. DURATION is that of a soak, by default none.
+# member, or a database. DURATION is that of a soak, by default none. A URL of a backend that only the full build has needs TAGS=full.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 what=${1:?usage: tools/certify.sh URL|IMAGE}
-docker=${DOCKER:-docker} container=
+docker=${DOCKER:-docker} container='' tags=${TAGS:-}
 trap '[ -z "$container" ] || "$docker" rm --force --volumes "$container" >/dev/null' EXIT
 ready() { # COMMAND…: repeats it inside the container until it succeeds
 	for _ in $(seq 120); do
@@ -31,11 +31,25 @@ postgres:[0-9]*)
 	ready pg_isready --quiet --host 127.0.0.1 # while it is set up, the server listens on a socket alone
 	export HOLDFAST_BACKEND='postgres://postgres@127.0.0.1:5432/postgres?sslmode=disable'
 	;;
+mysql:[0-9]* | mariadb:[0-9]*)
+	name=${what/:/-} tags=full
+	container=$("$docker" run --detach --publish 127.0.0.1:3306:3306 --env MYSQL_RANDOM_ROOT_PASSWORD=yes --env MYSQL_DATABASE=app \
+		--env MYSQL_USER=app --env MYSQL_PASSWORD=certify "$what")
+	# While it is set up, the server has a socket alone.
+	ready "${what%%:*}" --host 127.0.0.1 --user app --password=certify --execute 'SELECT 1' app
+	export HOLDFAST_BACKEND='mysql://app:certify@127.0.0.1:3306/app'
+	;;
+redis:[0-9]*)
+	name=${what/:/-} tags=full
+	container=$("$docker" run --detach --publish 127.0.0.1:6379:6379 "$what" redis-server --appendonly yes)
+	ready sh -c 'redis-cli ping | grep PONG'
+	export HOLDFAST_BACKEND='redis://127.0.0.1:6379/0'
+	;;
 *:*) name=${what%%:*} HOLDFAST_BACKEND=$what && export HOLDFAST_BACKEND ;;
-*) echo "certify.sh: $what is neither a URL nor mongo:VERSION or postgres:VERSION" >&2; exit 2 ;;
+*) echo "certify.sh: $what is neither a URL nor a version of mongo, postgres, mysql, mariadb or redis" >&2; exit 2 ;;
 esac
 mkdir -p .cache/certified
-make --no-print-directory build
+CGO_ENABLED=0 ${GO:-go} -C cmd/holdfast build -trimpath -tags "$tags" -o "$PWD/bin/holdfast" .
 code=0
 bin/holdfast certify --for "${DURATION:-0s}" --json >".cache/certified/$name.json" || code=$?
 echo ".cache/certified/$name.json: code $code"
