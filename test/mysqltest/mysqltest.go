@@ -92,25 +92,31 @@ func New(ctx context.Context, dir string, opts Options) (*Server, error) {
 	if opts.Clock != nil {
 		env = append(env, opts.Clock.Env()...)
 	}
-	base := []string{"--no-defaults", "--basedir=" + program.Base, "--lc-messages-dir=" + program.Share}
+	// A server that starts removes the temporary tables of all others from their common folder, so each has one of its own.
+	on := func(data string, more ...string) []string {
+		return append([]string{"--no-defaults", "--basedir=" + program.Base, "--lc-messages-dir=" + program.Share, "--datadir=" + data,
+			"--tmpdir=" + filepath.Join(data, ".tmp")}, more...)
+	}
 	servers, err := serverprocess.Start(ctx, dir, serverprocess.Config{
 		Name: "MariaDB", Program: program.Server, Unprivileged: true, Env: env,
 		Args: func(port, data string) []string {
-			args := append(base[:len(base):len(base)], "--datadir="+data, "--port="+port, "--bind-address="+serverprocess.Host,
+			args := on(data, "--port="+port, "--bind-address="+serverprocess.Host,
 				"--skip-name-resolve", "--socket="+filepath.Join(data, "s"), "--init-file="+filepath.Join(data, "start.sql"), "--max-connections=400",
 				"--max-connect-errors=1000000", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--performance-schema=OFF")
 			return append(args, opts.Args...)
 		},
 		Prepare: func(_ context.Context, _, data string, run func(string, ...string) error) error {
-			fill := append([]string{"-c", fillScript, program.Share, program.Server}, base...)
-			if err := run("/bin/sh", append(fill, "--datadir="+data)...); err != nil {
+			if err := run("/bin/mkdir", filepath.Join(data, ".tmp")); err != nil {
+				return err
+			}
+			if err := run("/bin/sh", append([]string{"-c", fillScript, program.Share, program.Server}, on(data)...)...); err != nil {
 				return err
 			}
 			if err := share(data, "start.sql", strings.Join(append(usersSQL(), opts.SQL...), "\n")+"\n"); err != nil || opts.prepare == nil {
 				return err
 			}
 			return opts.prepare(data, func(more ...string) error {
-				return run(program.Server, append(append(base[:len(base):len(base)], "--datadir="+data, "--innodb-log-file-size=16M"), more...)...)
+				return run(program.Server, on(data, append([]string{"--innodb-log-file-size=16M"}, more...)...)...)
 			})
 		},
 		Ready: greets,
