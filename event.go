@@ -12,14 +12,14 @@ type EventType uint8
 
 const (
 	// EventAcquired: this process holds the lock, or was elected.
-	EventAcquired EventType = iota + 1
+	EventAcquired = EventType(event.Acquired)
 	// EventReleased: the lock was released.
-	EventReleased
+	EventReleased = EventType(event.Released)
 	// EventLost: the hold ended without a release; Err says why.
-	EventLost
+	EventLost = EventType(event.Lost)
 	// EventOverrun: the hold has ended without a release, its work still runs, and from now on
 	// another may be granted the lock.
-	EventOverrun
+	EventOverrun = EventType(event.Overrun)
 	// EventHolderSeen: a waiter has seen another holder than before. Owner and Token are the
 	// holder's, as far as they are known. A waiter sees only the holders at the times of its
 	// requests. If the backend's refusals do not name the holder (Azure Blob Storage), the
@@ -30,18 +30,17 @@ const (
 	// of this Client that has kept a caller waiting for half a minute is reported once; with
 	// WithSlots, if no slot was taken or released for that time. Owner and Token are that
 	// hold's.
-	EventHolderSeen
+	EventHolderSeen = EventType(event.HolderSeen)
 	// EventSteppedDown: a LeaderAwareRunner gives leadership up; Err says why.
-	EventSteppedDown
+	EventSteppedDown = EventType(event.SteppedDown)
 	// EventError: the call named by Op failed. Each failed retry is reported too, so that a
 	// lasting failure is noticed. A failed call that renews many leases of a LeaseManager is
 	// reported once, with the name of one of them.
-	EventError
-	eventEnd // stays last
+	EventError = EventType(event.Error)
 )
 
-// The numbers must equal those of package internal/event: an event that only one of the two has does not compile.
-var _ = [1]struct{}{}[eventEnd-EventType(event.End)]
+// An event of package internal/event after the last one here does not compile.
+var _ = [1]struct{}{}[event.End-event.Error-1]
 
 // String returns the name in words, such as "acquired".
 func (t EventType) String() string { return event.Type(t).String() }

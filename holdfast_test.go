@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -379,4 +381,36 @@ func firstErr(seq func(func(holdfast.Record, error) bool)) (first error) {
 		return err
 	}
 	return nil
+}
+
+// Where an option has no meaning it is refused before any request. Whoever adds an option of locks decides it here.
+func TestEveryOptionInEveryPlace(t *testing.T) {
+	d, c := time.Second, locktest.NewClient(t, memory.New())
+	options := map[string]holdfast.Option{
+		"WithTTL": holdfast.WithTTL(time.Minute), "WithGrace": holdfast.WithGrace(4 * d), "WithRenewEvery": holdfast.WithRenewEvery(d),
+		"WithRequestTimeout": holdfast.WithRequestTimeout(d), "WithPollInterval": holdfast.WithPollInterval(d),
+		"WithOwner": holdfast.WithOwner("me"), "WithData": holdfast.WithData([]byte("x")), "WithSlots": holdfast.WithSlots(2),
+		"WithShared": holdfast.WithShared(), "WithOverrunHook": holdfast.WithOverrunHook(func(holdfast.Event) {}),
+		"WithObserver": holdfast.WithObserver(func(holdfast.Event) {}),
+	}
+	refused := map[string]string{"WithSlots": "several names", "WithShared": "runner, LeaseManager, Partitions, several names"}
+	code, err := os.ReadFile("options.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^func (With\w+)\(.*\) Option \{`).FindAllStringSubmatch(string(code), -1) {
+		o := options[m[1]] // nil, which is refused, if it is missing here
+		_, runner := holdfast.NewLeaderAwareRunner(c, "runner", o)
+		_, manager := leases.New(c, o)
+		_, parts := partitions.New(c, "group", 2, func(context.Context, int) error { return nil }, o)
+		all, several := c.TryLockAll(t.Context(), []string{"a", "b"}, o)
+		if several == nil {
+			several = all.Release(t.Context())
+		}
+		for where, err := range map[string]error{"runner": runner, "LeaseManager": manager, "Partitions": parts, "several names": several} {
+			if refuses := strings.Contains(refused[m[1]], where); refuses != errors.Is(err, holdfast.ErrInvalid) {
+				t.Errorf("%s: %s: %v", where, m[1], err)
+			}
+		}
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,6 +43,20 @@ func TestErrorTexts(t *testing.T) {
 func TestErrorMeanings(t *testing.T) {
 	sentinels := []error{driver.ErrHeld, driver.ErrLost, driver.ErrConflict, driver.ErrInvalid, driver.ErrClosed, driver.ErrDenied,
 		driver.ErrDamaged}
+	code, err := os.ReadFile("errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\t(Err\w+) += Errorf\("(.*)"\)`).FindAllStringSubmatch(string(code), -1) {
+		if m[1] != "ErrIDReleased" && !slices.ContainsFunc(sentinels, func(s error) bool { return driver.ErrorText(s) == m[2] }) {
+			t.Errorf("this test lacks %s", m[1])
+		}
+	}
+	for _, s := range sentinels {
+		if !driver.OutcomeKnown(s) {
+			t.Errorf("after %v the outcome is unknown", s)
+		}
+	}
 	for _, c := range []struct {
 		err  error
 		want error // nil: none

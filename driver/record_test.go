@@ -3,7 +3,10 @@ package driver_test
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +59,39 @@ func TestRecordJSON(t *testing.T) {
 	var back driver.Record
 	if err := json.Unmarshal([]byte(`{"name":"n","state":"held"}`), &back); err == nil {
 		t.Errorf("a record was read back from JSON: %+v", back)
+	}
+}
+
+// No field of a record, or of a holder, is forgotten in JSON.
+func TestJSONHasEveryField(t *testing.T) {
+	left := []string{"RemainingKnown", "Position", "Revision"} // see MarshalJSON
+	for _, v := range []reflect.Value{reflect.ValueOf(&driver.Record{}).Elem(), reflect.ValueOf(&driver.Holder{}).Elem()} {
+		for i := range v.NumField() {
+			switch f := v.Field(i); f.Interface().(type) {
+			case time.Time:
+				f.Set(reflect.ValueOf(time.Unix(1, 0)))
+			case driver.Revision:
+			default:
+				if f.Kind() == reflect.Slice {
+					f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+				} else {
+					f.Set(reflect.ValueOf(map[reflect.Kind]any{reflect.String: "x", reflect.Bool: true, reflect.Int: 1, reflect.Int64: 1,
+						reflect.Uint8: 1, reflect.Uint64: 1}[f.Kind()]).Convert(f.Type()))
+				}
+			}
+		}
+		line, err := json.Marshal(v.Interface())
+		var got map[string]any
+		if err != nil || json.Unmarshal(line, &got) != nil {
+			t.Fatal(string(line), err)
+		}
+		for i := range v.NumField() {
+			name := v.Type().Field(i).Name
+			in := slices.ContainsFunc(slices.Collect(maps.Keys(got)), func(key string) bool { return strings.EqualFold(key, name) })
+			if in == slices.Contains(left, name) {
+				t.Errorf("%s.%s is in the JSON: %v; %s", v.Type(), name, in, line)
+			}
+		}
 	}
 }
 

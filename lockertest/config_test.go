@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -116,5 +120,30 @@ func TestDriverThatNeverAnswers(t *testing.T) {
 	}
 	if !s.hanging() {
 		t.Error("the suite goes on")
+	}
+}
+
+// The pages that say how many clauses there are say it right; "holdfast certify" has one more, about the driver's guard.
+func TestPagesCountTheClauses(t *testing.T) {
+	files, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	number := func(text string) int { n, _ := strconv.Atoi(text); return n }
+	for _, path := range files {
+		page, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(\d+) clauses apply`).FindAllStringSubmatch(string(page), -1) {
+			if number(m[1]) != Clauses() {
+				t.Errorf("%s says %q, and there are %d", path, m[0], Clauses())
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\| .* \| (\d+) of \d+ \| (\d+) \|$`).FindAllStringSubmatch(string(page), -1) {
+			if number(m[1])+number(m[2]) != Clauses()+1 {
+				t.Errorf("%s: %s: these are not %d clauses", path, m[0], Clauses()+1)
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package otelholdfast_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -372,6 +373,15 @@ func TestPageListsTheInstruments(t *testing.T) {
 			t.Errorf("the page does not list %s", name)
 		}
 	}
+	code, err := os.ReadFile("instruments.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`"(holdfast\.[a-z.]+|leader_election_\w+)"`).FindAllStringSubmatch(string(code), -1) {
+		if _, measured := all[m[1]]; !measured {
+			t.Errorf("%s is made, and nothing measures with it", m[1])
+		}
+	}
 	for typ := range errorTypes {
 		if typ != "" && !strings.Contains(values["error.type"], "`"+typ+"`") {
 			t.Errorf("the page does not list the error.type %s", typ)
@@ -385,6 +395,26 @@ func TestPageListsTheInstruments(t *testing.T) {
 				t.Errorf("the page does not list the %s %s", attribute, value)
 			}
 		}
+	}
+}
+
+// Each meaning that an error can have is an error.type of its own.
+func TestEveryMeaningIsAnErrorType(t *testing.T) {
+	r := newRig(t)
+	everything(r.Telemetry, "job")
+	measured := strings.Join(slices.Collect(maps.Keys(points(r.collect(t)["holdfast.client.operation.duration"]))), "\n")
+	code, err := os.ReadFile("../driver/errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	meanings := regexp.MustCompile(`(?m)^\tErr(\w+) += Errorf`).FindAllStringSubmatch(string(code), -1)
+	for _, m := range meanings {
+		if typ := strings.ToLower(m[1]); m[1] != "IDReleased" && !strings.Contains(measured+",", "error.type="+typ+",") {
+			t.Errorf("driver.Err%s is not measured as %s", m[1], typ)
+		}
+	}
+	if len(meanings) < 8 {
+		t.Errorf("only %d errors were found", len(meanings))
 	}
 }
 

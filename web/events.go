@@ -162,7 +162,7 @@ func (h *Handler) showOne(s *lockview.Snapshot, name string) (string, func() any
 
 // mark differs whenever a reader would see a difference, other than the time left.
 func mark(r *driver.Record) string {
-	text := fmt.Appendln(nil, r.State, r.Owner, r.Token, r.Broken, r.TTL, r.Waiters, r.AcquiredAt, r.RenewedAt, len(r.Holders))
+	text := fmt.Appendln(nil, r.State, r.Owner, r.Token, r.Broken, r.Endless, r.TTL, r.Waiters, r.AcquiredAt, r.RenewedAt, len(r.Holders))
 	for _, h := range r.Holders[:min(len(r.Holders), maxHolders)] {
 		text = fmt.Appendln(text, h.Token, h.Broken, h.RenewedAt)
 	}

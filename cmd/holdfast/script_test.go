@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/child"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
@@ -224,10 +225,29 @@ func cmdSignalTree(ts *testscript.TestScript, neg bool, args []string) {
 	for _, p := range tree {
 		_ = syscall.Kill(p.id, signalNumbers[args[0]]) // it may have ended
 	}
-	time.Sleep(200 * time.Millisecond) // for the guardians' reports
-
+	awaitReports(ts, tree)
 	for _, p := range slices.Backward(supervisors) { // a child goes on before its parent
 		_ = syscall.Kill(p.id, syscall.SIGCONT)
+	}
+}
+
+// awaitReports waits until each guardian among the processes has written a report that its holdfast, which is stopped, has not read.
+func awaitReports(ts *testscript.TestScript, tree []processInfo) {
+	for _, p := range tree {
+		if p.name != child.GuardianName {
+			continue
+		}
+		reports := fmt.Sprintf("/proc/%d/fd/4", p.id) // its end of the pipe between them
+		fd, err := unix.Open(reports, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil { // it has ended, or there is no /proc
+			time.Sleep(time.Second)
+			continue
+		}
+		await(ts, func() bool {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // it is small
+			return n > 0 && err == nil
+		}, func() string { return fmt.Sprintf("guardian %d reports nothing", p.id) })
+		_ = unix.Close(fd)
 	}
 }
 

@@ -3,7 +3,9 @@ package mongo
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
+	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -147,4 +149,12 @@ func maxTime(x, y time.Time) time.Time {
 		return x
 	}
 	return y
+}
+
+// A field that the rules get is one that this driver must store, and compare must compare.
+func TestEveryFieldIsCompared(t *testing.T) {
+	const compared = 15
+	if n := reflect.TypeFor[lockstate.Lock]().NumField(); n != compared {
+		t.Errorf("a lock has %d fields, and compare knows %d", n, compared)
+	}
 }

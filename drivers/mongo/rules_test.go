@@ -2,6 +2,9 @@ package mongo
 
 import (
 	"errors"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -174,5 +177,22 @@ func TestHarmlessIndexes(t *testing.T) {
 		req := request(name, name)
 		req.Owner = "one"
 		acquire(t, l, req)
+	}
+}
+
+// A unique index on a field that a record can have is found out, whichever field that is.
+func TestRecordFieldsAreComplete(t *testing.T) {
+	code, err := os.ReadFile("record.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^\tfield\w+ += "(\w+)"`).FindAllStringSubmatch(string(code), -1)
+	for _, m := range found {
+		if !slices.Contains(recordFields, m[1]) {
+			t.Errorf("recordFields lacks %s", m[1])
+		}
+	}
+	if len(found) < 17 {
+		t.Errorf("only %d fields were found", len(found))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,37 @@ func TestURLParameters(t *testing.T) {
 	if plain, err := parseURL("mongodb://h/app?appName=mine"); err != nil || plain.collection != DefaultCollection ||
 		*plain.client.AppName != "mine" {
 		t.Errorf("got %+v, %v", plain, err)
+	}
+}
+
+// Each parameter sets one thing, and none is read as another one.
+func TestEveryParameterIsRead(t *testing.T) {
+	values := map[string]string{paramCollection: "x", paramCommandTimeout: "2h", driver.ParamHistory: "1", paramRetention: "2h",
+		paramWake: "poll"}
+	plain, err := newConfig(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setBy := map[string]string{}
+	for _, name := range params {
+		got, err := parseURL("mongodb://h/app?" + name + "=" + values[name]) // this test must have a value
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := newConfig(got.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := strings.TrimSuffix("collection "+got.collection, "collection "+DefaultCollection)
+		for i, was, is := 0, reflect.ValueOf(plain), reflect.ValueOf(config); i < is.NumField(); i++ {
+			if fmt.Sprint(is.Field(i)) != fmt.Sprint(was.Field(i)) {
+				set += is.Type().Field(i).Name
+			}
+		}
+		if set == "" || setBy[set] != "" {
+			t.Errorf("%s sets %q, as %q does", name, set, setBy[set])
+		}
+		setBy[set] = name
 	}
 }
 

@@ -3,8 +3,10 @@ package postgres
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -113,4 +115,12 @@ func (d *differential) differences(got, want *lockstate.Lock) (all []string) {
 		}
 	}
 	return all
+}
+
+// A field that the rules get is one that this driver must store, and differences must compare.
+func TestEveryFieldIsCompared(t *testing.T) {
+	const compared = 15
+	if n := reflect.TypeFor[lockstate.Lock]().NumField(); n != compared {
+		t.Errorf("a lock has %d fields, and differences knows %d", n, compared)
+	}
 }

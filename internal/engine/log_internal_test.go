@@ -27,3 +27,13 @@ func TestLogCountsDroppedEvents(t *testing.T) {
 		t.Errorf("logged:\n%s", out.String())
 	}
 }
+
+// An event without a line of its own would be logged as a failure.
+func TestEveryEventHasALine(t *testing.T) {
+	for typ := event.Acquired; typ < event.End; typ++ {
+		_, message := logLine(event.Event{Type: typ, Op: "a call"})
+		if failed := message == failureLine("a call", nil); failed != (typ == event.Error) {
+			t.Errorf("%s is logged as %q", typ, message)
+		}
+	}
+}

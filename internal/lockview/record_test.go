@@ -1,6 +1,7 @@
 package lockview_test
 
 import (
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,4 +37,17 @@ func TestNow(t *testing.T) {
 			t.Errorf("what was read has become %+v", read)
 		}
 	})
+}
+
+// The record of one of the holders has whatever is known of that holder.
+func TestOfHolderForgetsNothing(t *testing.T) {
+	h := driver.Holder{Owner: "web-1", Token: 7, TTL: time.Minute, Remaining: time.Second, RemainingKnown: true, AcquiredAt: time.Unix(1, 0),
+		RenewedAt: time.Unix(2, 0), Broken: true}
+	holder, record := reflect.ValueOf(h), reflect.ValueOf(lockview.OfHolder(driver.Record{}, h))
+	for i := range holder.NumField() {
+		name := holder.Type().Field(i).Name
+		if holder.Field(i).IsZero() || !reflect.DeepEqual(holder.Field(i).Interface(), record.FieldByName(name).Interface()) {
+			t.Errorf("%s: %v became %v", name, holder.Field(i), record.FieldByName(name))
+		}
+	}
 }

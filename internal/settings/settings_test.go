@@ -3,6 +3,7 @@ package settings_test
 import (
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -164,5 +165,28 @@ func TestWithoutSlots(t *testing.T) {
 	}
 	if c.Slots == nil {
 		t.Error("the receiver was changed")
+	}
+}
+
+// What an option sets reaches the settings, each field by itself.
+func TestEveryOptionReachesTheSettings(t *testing.T) {
+	owner, slots := "me", 2
+	all := reflect.ValueOf(settings.Config{TTL: settings.Given(20 * time.Second), Grace: settings.Given(4 * time.Second),
+		RenewEvery: settings.Given(5 * time.Second), RequestTimeout: settings.Given(time.Second), Poll: settings.Given(2 * time.Second),
+		Slots: &slots, Shared: true, Owner: &owner, Data: []byte("x"), Overrun: func(event.Event) {},
+		Observers: []*event.Observer{event.NewObserver(func(event.Event) {})}})
+	none, err := settings.Config{}.Resolve(driver.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all.NumField() {
+		var one settings.Config
+		reflect.ValueOf(&one).Elem().Field(i).Set(all.Field(i))
+		got, err := one.Resolve(driver.Limits{})
+		if name := all.Type().Field(i).Name; all.Field(i).IsZero() {
+			t.Errorf("this test does not set %s", name)
+		} else if err != nil || reflect.DeepEqual(got, none) {
+			t.Errorf("%s is lost: %+v, %v", name, got, err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package docs
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,30 @@ func TestNamedFilesExist(t *testing.T) {
 			if found, _ := filepath.Glob(filepath.Join(root, name)); len(found) == 0 {
 				t.Errorf("%s names %s, which does not exist", page, name)
 			}
+		}
+	}
+}
+
+// The pages that list the others, or the folders of tests, have all of them.
+func TestListsAreComplete(t *testing.T) {
+	nav, start := read(t, "tools/docs/mkdocs.yml"), regexp.MustCompile(`(?m)^\| Which privileges\? .*$`).FindString(read(t, "docs/index.md"))
+	rights := regexp.MustCompile(`(?m)^## (Privileges|(.* and )?[Rr]ights)$`)
+	for page, text := range pages(t) {
+		name, ours := strings.CutPrefix(page, "docs/")
+		if ours && !strings.Contains(nav, ": "+name+"\n") {
+			t.Errorf("mkdocs.yml lacks %s", name)
+		}
+		if ours && rights.MatchString(text) && !strings.Contains(start, "("+name+"#") {
+			t.Errorf("docs/index.md does not link the rights of %s", name)
+		}
+	}
+	folders, err := os.ReadDir(filepath.Join(root, "test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		if folder.IsDir() && !strings.Contains(read(t, "CONTRIBUTING.md"), "`"+folder.Name()+"`") {
+			t.Errorf("CONTRIBUTING.md does not explain test/%s", folder.Name())
 		}
 	}
 }

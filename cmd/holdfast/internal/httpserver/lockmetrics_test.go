@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,5 +88,24 @@ func TestLockMetrics(t *testing.T) {
 	locker.fail = true
 	if got := scrape(2); !strings.Contains(got, "holdfast_locks_listed 0") || strings.Contains(got, "holdfast_locks{") {
 		t.Errorf("of a backend that fails:\n%s", got)
+	}
+}
+
+// The page lists the metrics that there are, and no others.
+func TestPageListsTheLockMetrics(t *testing.T) {
+	names := func(path, pattern string) (all []string) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			all = append(all, m[1])
+		}
+		slices.Sort(all)
+		return all
+	}
+	page, code := names("../../../../docs/metrics.md", "(?m)^\\| `(holdfast_lock\\w+)"), names("lockmetrics.go", `gauge\("(\w+)"`)
+	if len(code) < 5 || !slices.Equal(page, code) {
+		t.Errorf("the page lists %q, the code has %q", page, code)
 	}
 }
