@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode"
 
@@ -317,29 +318,31 @@ func shared(n int) driver.Record {
 // The table shows one of those who share a lock and how many others there are, all of them with its details, and breaks
 // only if there is one.
 func TestTopShowsSharedLocks(t *testing.T) {
-	m := modelOf(t, shared(3))
-	m.width, m.height = 120, 30
-	if text := strings.Join(shown(m), "\n"); !strings.Contains(text, "web-3 and 2 more") {
-		t.Errorf("the table:\n%s", text)
-	}
-	press(m, "b")
-	if text := strings.Join(shown(m), "\n"); m.mode == inBreak || !strings.Contains(text, "holdfast break cache --token N") {
-		t.Errorf("a break of several:\n%s", text)
-	}
-	press(m, "enter")
-	text := strings.Join(shown(m), "\n")
-	for _, want := range []string{"shared by   3", "web-1, token 1, 28s left, broken", "web-3, token 3"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
+	synctest.Test(t, func(t *testing.T) { // the time that is left stands still
+		m := modelOf(t, shared(3))
+		m.width, m.height = 120, 30
+		if text := strings.Join(shown(m), "\n"); !strings.Contains(text, "web-3 and 2 more") {
+			t.Errorf("the table:\n%s", text)
 		}
-	}
-	m = modelOf(t, shared(2))
-	m.snapshot.Records[0].Holders = m.snapshot.Records[0].Holders[1:]
-	m.width, m.height = 80, 24
-	press(m, "b")
-	if text := strings.Join(shown(m), "\n"); m.mode != inBreak || m.asked.Token != 2 || !strings.Contains(text, `"web-2" (token 2`) {
-		t.Errorf("a break of one:\n%s", text)
-	}
+		press(m, "b")
+		if text := strings.Join(shown(m), "\n"); m.mode == inBreak || !strings.Contains(text, "holdfast break cache --token N") {
+			t.Errorf("a break of several:\n%s", text)
+		}
+		press(m, "enter")
+		text := strings.Join(shown(m), "\n")
+		for _, want := range []string{"shared by   3", "web-1, token 1, 28s left, broken", "web-3, token 3"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
+		}
+		m = modelOf(t, shared(2))
+		m.snapshot.Records[0].Holders = m.snapshot.Records[0].Holders[1:]
+		m.width, m.height = 80, 24
+		press(m, "b")
+		if text := strings.Join(shown(m), "\n"); m.mode != inBreak || m.asked.Token != 2 || !strings.Contains(text, `"web-2" (token 2`) {
+			t.Errorf("a break of one:\n%s", text)
+		}
+	})
 }
 
 // The command that breaks one holder of a shared lock can be pasted, also for a name that begins with a dash.
