@@ -33,7 +33,8 @@
 // Package [github.com/holdfast-go/holdfast/driver/cas] has a whole Locker for any store that can write a value on
 // the condition that it has a given version, such as an ETag. A driver for it implements three methods. Package
 // [github.com/holdfast-go/holdfast/driver/guard] has what drivers' guards share, and package
-// [github.com/holdfast-go/holdfast/driver/driverutil] what else they repeat, such as to parse a URL without showing any of it.
+// [github.com/holdfast-go/holdfast/driver/driverutil] what else they repeat, such as to parse a URL without showing any of it. Package
+// [github.com/holdfast-go/holdfast/driver/serverurl] parses URLs with a user, a password, servers and files for TLS.
 // Package [github.com/holdfast-go/holdfast/driver/waitqueue] has a process's part in the queues of locks and in a stream
 // of wake-ups, [github.com/holdfast-go/holdfast/driver/retry] the backoff of a call that is repeated, and
 // [github.com/holdfast-go/holdfast/driver/sightings] since when each record has been seen unchanged.

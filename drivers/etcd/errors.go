@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
+	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 var (
@@ -113,7 +114,7 @@ func classify(answer httpstore.Answer) error {
 func notSent(err error) error {
 	var certificate *tls.CertificateVerificationError
 	if errors.As(err, &certificate) {
-		err = driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, paramCAFile))
+		err = driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, serverurl.ParamCAFile))
 	}
 	return &elsewhereError{err}
 }

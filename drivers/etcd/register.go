@@ -2,16 +2,16 @@ package etcd
 
 import (
 	"context"
-	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 func init() {
 	driver.Register(driver.Description{
 		Name:    "etcd",
-		Schemes: []string{plainScheme, tlsScheme},
+		Schemes: []string{form.Scheme, form.TLSScheme},
 		Examples: []driver.Example{
 			{URL: "etcds://HOST1,HOST2,HOST3/PREFIX", Help: "etcd, with TLS; etcd: without"},
 		},
@@ -26,7 +26,7 @@ func init() {
 		Apart:        apart,
 		WriteGuarded: writeGuarded,
 		Requests:     "requests",
-		Params:       params,
+		Params:       form.Params,
 		Credentials: []driver.Credentials{{
 			Variables: []string{envPassword}, Reads: readsPassword, When: "with a user and no password in the URL",
 		}},
@@ -41,9 +41,6 @@ func openForReading(ctx context.Context, rawURL string) (driver.Locker, error) {
 
 // readsPassword reports whether a URL has a user without a password.
 func readsPassword(rawURL string) bool {
-	base, _, _ := strings.Cut(rawURL, "?")
-	_, base, _ = strings.Cut(base, "//")
-	user, _, named := strings.Cut(base, "@")
-	_, password, _ := strings.Cut(user, ":")
-	return named && password == ""
+	named, password := serverurl.Login(rawURL)
+	return named && !password
 }

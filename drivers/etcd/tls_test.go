@@ -144,7 +144,7 @@ func TestTLS(t *testing.T) {
 		want    string
 	}{
 		"no TLS":            {urlOf(s.Addr()), false, "the scheme is etcds"},
-		"unknown authority": {"etcds://" + s.Addr(), true, paramCAFile},
+		"unknown authority": {"etcds://" + s.Addr(), true, "caFile"},
 		"no certificate":    {"etcds://" + s.Addr() + "?caFile=" + caFile, false, "certificate"},
 	} {
 		if _, err := Open(t.Context(), c.url); err == nil || driver.Lasting(err) != c.lasting || !strings.Contains(err.Error(), c.want) {

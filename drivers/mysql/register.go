@@ -3,16 +3,16 @@ package mysql
 import (
 	"context"
 	"log/slog"
-	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 func init() {
 	driver.Register(driver.Description{
 		Name:    "MySQL",
-		Schemes: []string{urlScheme},
+		Schemes: []string{form.Scheme},
 		Examples: []driver.Example{
 			{URL: "mysql://USER@HOST/DATABASE?tls=true", Help: "MySQL or MariaDB, a table of the database; several hosts work, too"},
 		},
@@ -27,7 +27,7 @@ func init() {
 		Apart:        apart,
 		WriteGuarded: writeGuarded,
 		Requests:     "statements",
-		Params:       params,
+		Params:       form.Params,
 		Credentials: []driver.Credentials{{
 			Variables: []string{envPassword}, Reads: readsPassword, When: "with no password in the URL",
 		}},
@@ -44,9 +44,6 @@ func openForReading(ctx context.Context, rawURL string) (driver.Locker, error) {
 
 // readsPassword reports whether a password is not in the URL.
 func readsPassword(rawURL string) bool {
-	base, _, _ := strings.Cut(rawURL, "?")
-	_, base, _ = strings.Cut(base, "//")
-	user, _, named := strings.Cut(base, "@")
-	_, password, _ := strings.Cut(user, ":")
-	return !named || password == ""
+	_, password := serverurl.Login(rawURL)
+	return !password
 }

@@ -2,16 +2,16 @@ package redis
 
 import (
 	"context"
-	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 func init() {
 	driver.Register(driver.Description{
 		Name:    "Redis",
-		Schemes: []string{plainScheme, tlsScheme},
+		Schemes: []string{form.Scheme, form.TLSScheme},
 		Examples: []driver.Example{
 			{URL: "rediss://HOST/0", Help: "Redis or Valkey, with TLS; redis: without"},
 		},
@@ -25,7 +25,7 @@ func init() {
 		},
 		Apart:    apart,
 		Requests: "requests",
-		Params:   params,
+		Params:   form.Params,
 		Secrets:  []string{paramSentinelPassword},
 		Credentials: []driver.Credentials{{
 			Variables: []string{envPassword}, Reads: readsPassword, When: "with no password in the URL",
@@ -43,9 +43,6 @@ func openForReading(ctx context.Context, rawURL string) (driver.Locker, error) {
 
 // readsPassword reports whether a password is not in the URL.
 func readsPassword(rawURL string) bool {
-	base, _, _ := strings.Cut(rawURL, "?")
-	_, base, _ = strings.Cut(base, "//")
-	user, _, named := strings.Cut(base, "@")
-	_, password, _ := strings.Cut(user, ":")
-	return !named || password == ""
+	_, password := serverurl.Login(rawURL)
+	return !password
 }

@@ -2,26 +2,20 @@ package redis
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"net"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 // URL parameters of this driver.
 const (
-	paramCAFile           = "caFile"
-	paramCertFile         = "certFile"
 	paramCluster          = "cluster"
 	paramCommandTimeout   = "commandTimeout"
-	paramKeyFile          = "keyFile"
 	paramMaster           = "master"
 	paramPrefix           = "prefix"
 	paramReplicas         = "replicas"
@@ -29,18 +23,17 @@ const (
 	paramSentinelUser     = "sentinelUser"
 )
 
-var params = []string{paramCAFile, paramCertFile, paramCluster, paramCommandTimeout, driver.ParamHistory, paramKeyFile, paramMaster,
-	paramPrefix, paramReplicas, paramSentinelPassword, paramSentinelUser}
+var form = serverurl.Form{
+	Scheme: "redis", TLSScheme: "rediss", DefaultPort: "6379",
+	Text: "of the form redis://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS, or rediss:// with TLS",
+	Params: []string{serverurl.ParamCAFile, serverurl.ParamCertFile, paramCluster, paramCommandTimeout, driver.ParamHistory,
+		serverurl.ParamKeyFile, paramMaster, paramPrefix, paramReplicas, paramSentinelPassword, paramSentinelUser},
+}
 
 // envPassword names the variable with the password, which redis-cli and valkey-cli read as well.
 const envPassword = "REDISCLI_AUTH" //nolint:gosec // a name
 
 const (
-	plainScheme = "redis"
-	tlsScheme   = "rediss"
-	form        = "of the form redis://USER:PASSWORD@HOST:PORT/DATABASE?PARAMETERS, or rediss:// with TLS"
-
-	defaultPort         = "6379"
 	defaultSentinelPort = "26379"
 	maxDatabase         = 1 << 16
 )
@@ -64,55 +57,29 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	return open(ctx, t, c)
 }
 
-func malformed(reason string) error {
-	return driver.Invalid("URL", "with scheme redis", form+": "+reason)
-}
-
 // parse reads a URL. Errors show nothing of the user and the password.
 func parse(rawURL string) (t target, own []Option, err error) {
-	if err := driver.ValidateURLEnds(rawURL); err != nil {
+	u, err := form.Parse(rawURL)
+	if err != nil {
 		return t, nil, err
-	}
-	base, query, _ := strings.Cut(rawURL, "?")
-	scheme, address, found := strings.Cut(base, "://")
-	if scheme = strings.ToLower(scheme); !found || scheme != plainScheme && scheme != tlsScheme {
-		return t, nil, malformed("// is missing")
-	}
-	authority, path, _ := strings.Cut(address, "/")
-	// Otherwise a part of the password would pass for a host, a database or a parameter.
-	if strings.Count(authority, "@") > 1 || strings.Contains(path+query, "@") || strings.Contains(rawURL, "#") {
-		return t, nil, malformed("user, password and parameters must be percent-encoded (%40 for @, %2F for /, %3F for ?, %23 for #)")
 	}
 	o := &t.options
-	u, values, err := driverutil.ParseURL("redis://x?"+query, form, params...)
-	if err != nil || u == nil {
-		return t, nil, err
-	}
-	for name, all := range values {
-		if len(all) != 1 || all[0] == "" {
-			return t, nil, driver.Invalid("URL parameter "+name, "without a value, or twice", "given once, with a value")
-		}
-	}
-	hosts := authority
-	if user, rest, found := strings.Cut(authority, "@"); found {
-		hosts = rest
-		if o.Username, o.Password, err = login(user); err != nil {
-			return t, nil, err
-		}
-	}
-	if o.Password == "" {
+	if o.Username, o.Password = u.User, u.Password; o.Password == "" {
 		o.Password = os.Getenv(envPassword)
 	}
-	if o.DB, err = database(path); err != nil {
+	if o.Username != "" && o.Password == "" {
+		return t, nil, form.Malformed("a user needs a password, in the URL or in the environment variable " + envPassword)
+	}
+	if o.DB, err = database(u.Path); err != nil {
 		return t, nil, err
 	}
-	if own, err = options(values); err != nil {
+	if own, err = options(u.Params); err != nil {
 		return t, nil, err
 	}
-	if o.TLSConfig, err = tlsConfig(scheme, values); err != nil {
+	if o.TLSConfig, err = form.TLSConfig(u); err != nil {
 		return t, nil, err
 	}
-	if err = t.address(hosts, values); err != nil {
+	if err = t.address(u.Hosts, u.Params); err != nil {
 		return t, nil, err
 	}
 	return t, own, nil
@@ -120,7 +87,11 @@ func parse(rawURL string) (t target, own []Option, err error) {
 
 // address reads the hosts, and the parameters that say what they are.
 func (t *target) address(hosts string, values url.Values) error {
-	all, err := addresses(hosts, values.Has(paramMaster))
+	of := form
+	if values.Has(paramMaster) {
+		of.DefaultPort = defaultSentinelPort
+	}
+	all, err := of.Addresses(hosts)
 	if err != nil {
 		return err
 	}
@@ -132,7 +103,7 @@ func (t *target) address(hosts string, values url.Values) error {
 	case cluster == "true" && t.master != "":
 		return driver.Invalid("URL parameter "+paramCluster, "with Sentinel", "given without the parameter "+paramMaster)
 	case cluster == "true" && t.options.DB != 0:
-		return malformed("a Redis Cluster has the database 0 alone")
+		return form.Malformed("a Redis Cluster has the database 0 alone")
 	case t.master == "" && t.sentinelUser+t.sentinelPassword != "":
 		return driver.Invalid("URL parameter "+paramSentinelPassword, "without Sentinel", "given with the parameter master")
 	case cluster == "true":
@@ -140,25 +111,11 @@ func (t *target) address(hosts string, values url.Values) error {
 	case t.master != "":
 		t.sentinels = all
 	case len(all) > 1:
-		return malformed("several hosts need the parameter master, the name of the primary that Sentinel knows, or cluster=true")
+		return form.Malformed("several hosts need the parameter master, the name of the primary that Sentinel knows, or cluster=true")
 	default:
 		t.options.Addr = all[0]
 	}
 	return nil
-}
-
-// login reads USER:PASSWORD, USER or :PASSWORD.
-func login(text string) (user, password string, err error) {
-	escapedUser, escapedPassword, _ := strings.Cut(text, ":")
-	user, err1 := url.PathUnescape(escapedUser)
-	password, err2 := url.PathUnescape(escapedPassword)
-	if err1 != nil || err2 != nil {
-		return "", "", malformed("user and password must be percent-encoded")
-	}
-	if user != "" && password == "" && os.Getenv(envPassword) == "" {
-		return "", "", malformed("a user needs a password, in the URL or in the environment variable " + envPassword)
-	}
-	return user, password, nil
 }
 
 func database(path string) (int, error) {
@@ -167,7 +124,7 @@ func database(path string) (int, error) {
 	}
 	n, err := strconv.Atoi(path)
 	if err != nil || n < 0 || n > maxDatabase || strconv.Itoa(n) != path {
-		return 0, malformed("the database is not a number such as 0 (is everything percent-encoded?)")
+		return 0, form.Malformed("the database is not a number such as 0 (is everything percent-encoded?)")
 	}
 	return n, nil
 }
@@ -200,66 +157,4 @@ func options(values url.Values) (own []Option, err error) {
 		}
 	}
 	return own, nil
-}
-
-// tlsConfig reads the parameters for TLS. Without them the certificates of the system are trusted.
-func tlsConfig(scheme string, values url.Values) (*tls.Config, error) {
-	if scheme != tlsScheme {
-		for _, name := range []string{paramCAFile, paramCertFile, paramKeyFile} {
-			if values.Has(name) {
-				return nil, driver.Invalid("URL parameter "+name, "without TLS", "in a URL with the scheme rediss")
-			}
-		}
-		return nil, nil //nolint:nilnil // no TLS
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if values.Has(paramCAFile) {
-		pem, err := os.ReadFile(values.Get(paramCAFile))
-		c.RootCAs = x509.NewCertPool()
-		if err != nil || !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, driver.Invalid("URL parameter "+paramCAFile, driver.Quote(values.Get(paramCAFile)), "a readable file of PEM certificates")
-		}
-	}
-	if values.Has(paramCertFile) != values.Has(paramKeyFile) {
-		return nil, driver.Invalid("URL parameters", paramCertFile+" and "+paramKeyFile, "given together")
-	}
-	if values.Has(paramCertFile) {
-		pair, err := tls.LoadX509KeyPair(values.Get(paramCertFile), values.Get(paramKeyFile))
-		if err != nil {
-			return nil, driver.Invalid("URL parameters", paramCertFile+" and "+paramKeyFile, "readable files of a PEM certificate and its key")
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
-}
-
-// addresses reads hosts, which commas separate.
-func addresses(hosts string, ofSentinel bool) (all []string, err error) {
-	port := defaultPort
-	if ofSentinel {
-		port = defaultSentinelPort
-	}
-	for host := range strings.SplitSeq(hosts, ",") {
-		addr, err := hostPort(host, port)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, addr)
-	}
-	return all, nil
-}
-
-// hostPort reads HOST, HOST:PORT, [HOST] or [HOST]:PORT.
-func hostPort(text, defaultPort string) (string, error) {
-	if !strings.Contains(text[strings.LastIndexByte(text, ']')+1:], ":") {
-		text += ":" + defaultPort
-	}
-	host, port, err := net.SplitHostPort(text)
-	if err != nil || host == "" || strings.ContainsAny(host, " %\\\"'") {
-		return "", malformed("host or port are malformed, or the host is missing (is everything percent-encoded?)")
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", malformed("a port is not a number from 1 to 65535 (is an @ missing after user and password?)")
-	}
-	return net.JoinHostPort(host, port), nil
 }

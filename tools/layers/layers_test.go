@@ -72,7 +72,7 @@ func TestDriversAreRegistered(t *testing.T) {
 // The library itself, and what drivers are made of, need nothing but the standard library, and not its HTTP server.
 func TestLibraryNeedsTheStandardLibraryOnly(t *testing.T) {
 	for _, pkg := range []string{"", "driver", "driver/cas", "driver/cas/castest", "driver/driverutil", "driver/guard", "driver/httpstore",
-		"driver/lockrecord", "driver/retry", "driver/sightings", "driver/waitqueue"} {
+		"driver/lockrecord", "driver/retry", "driver/serverurl", "driver/sightings", "driver/waitqueue"} {
 		for _, d := range dependencies(t, pkg) {
 			if first, _, _ := strings.Cut(d, "/"); strings.Contains(first, ".") && !strings.HasPrefix(d, module) {
 				t.Errorf("package %q depends on %s", pkg, d)
