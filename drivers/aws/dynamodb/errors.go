@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
 )
 
 // Codes of DynamoDB's errors.
@@ -53,7 +54,7 @@ func (s *store) send(ctx context.Context, r httpstore.Request) (httpstore.Answer
 	var unknown *net.DNSError
 	if s.host != "" && errors.As(err, &unknown) && unknown.IsNotFound {
 		return answer, fmt.Errorf("there is no host %s: is %s a region of AWS? Regions outside amazonaws.com need the parameter %s",
-			s.host, driver.Quote(s.region), paramEndpoint)
+			s.host, driver.Quote(s.region), request.ParamEndpoint)
 	}
 	return answer, err
 }

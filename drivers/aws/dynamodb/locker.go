@@ -100,12 +100,13 @@ func newStore(ctx context.Context, config aws.Config, table string, c settings) 
 	if s.prefix = c.prefix; s.prefix != "" {
 		s.prefix += "/"
 	}
-	field, endpoint := "URL parameter "+paramEndpoint, c.endpoint
+	field, endpoint := "URL parameter "+request.ParamEndpoint, c.endpoint
 	if endpoint == "" {
 		field, endpoint = "endpoint of the configuration", request.Endpoint(ctx, config, "DynamoDB")
 	}
 	if s.region == "" {
-		return nil, driver.Invalid("region", "not set", "that of the table: name it in the URL parameter "+paramRegion+", or in AWS_REGION")
+		return nil, driver.Invalid("region", "not set", "that of the table: name it in the URL parameter "+request.ParamRegion+
+			", or in AWS_REGION")
 	}
 	if err := request.CheckRegion("region", s.region); err != nil {
 		return nil, err

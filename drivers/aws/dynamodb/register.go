@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
 )
 
 func init() {
@@ -26,15 +27,12 @@ func init() {
 		Apart:        apart,
 		WriteGuarded: writeGuarded,
 		Requests:     "requests",
-		Params:       params,
+		Params:       form.Params,
 		Credentials: []driver.Credentials{{
 			Variables: []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"},
 			Reads:     func(string) bool { return true }, When: "with the locks on DynamoDB",
 		}},
-		Place: func(rest string) string {
-			return driverutil.Place(rest, driverutil.Part{Word: "in", Param: paramRegion}, driverutil.Part{Word: "at", Param: paramEndpoint},
-				driverutil.Part{Word: "profile", Param: paramProfile})
-		},
+		Place:   request.DescribePlace,
 		TestURL: "$HOLDFAST_TEST_DYNAMODB_URL",
 	})
 }

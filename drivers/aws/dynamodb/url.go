@@ -1,92 +1,53 @@
 package dynamodb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
 )
 
-// URL parameters of this driver.
-const (
-	paramEndpoint = "endpoint"
-	paramProfile  = "profile"
-	paramRegion   = "region"
-)
-
-var params = []string{paramEndpoint, driver.ParamHistory, paramProfile, paramRegion}
-
-const form = "dynamodb://TABLE/PREFIX?region=REGION"
-
-// place is what a URL says: where the locks are.
-type place struct{ table, region, profile string }
+var form = request.Form{Text: "dynamodb://TABLE/PREFIX?region=REGION", Place: "table", Server: "server",
+	Params: []string{request.ParamEndpoint, driver.ParamHistory, request.ParamProfile, request.ParamRegion}}
 
 // Open makes a Locker on the table of a URL such as dynamodb://TABLE/PREFIX?region=REGION, with the credentials that AWS's SDK finds. The
 // table is made if there is none and the URL names the region: else each machine could make one in its own.
 //
 // Other parameters are profile, for another one of ~/.aws/config, endpoint, for another server than AWS's, and history ([WithHistory]).
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
-	p, own, err := parseURL(rawURL)
+	u, own, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	config, err := request.Load(ctx, p.profile, p.region)
+	config, err := request.Load(ctx, u.Profile, u.Region)
 	if err != nil {
 		return nil, connectError(err)
 	}
-	own = append(own, func(c *settings) { c.elsewhere = p.region == "" && c.endpoint == "" })
-	return New(ctx, config, p.table, append(opts[:len(opts):len(opts)], own...)...)
+	own = append(own, func(c *settings) { c.elsewhere = u.Region == "" && c.endpoint == "" })
+	return New(ctx, config, u.Place, append(opts[:len(opts):len(opts)], own...)...)
 }
 
-// parseURL returns what a URL says.
-func parseURL(rawURL string) (p place, own []Option, err error) {
-	if err := driver.ValidateURLEnds(rawURL); err != nil {
-		return p, nil, err
+// parse reads a URL.
+func parse(rawURL string) (u request.URL, own []Option, err error) {
+	if u, err = form.Parse(rawURL); err != nil {
+		return u, nil, err
 	}
-	u, query, err := driverutil.ParseURL(rawURL, form, params...)
-	if err != nil {
-		return p, nil, err
+	if err := checkTable("URL table", u.Place); err != nil {
+		return u, nil, err
 	}
-	if u.User != nil || u.Opaque != "" || u.Port() != "" {
-		return p, nil, driver.Invalid("URL", "with more than a table and a prefix", form+": credentials come from the environment, a profile "+
-			"or the machine, and the address of another server from the parameter "+paramEndpoint)
+	if err := checkPrefix("URL prefix", u.Prefix); err != nil {
+		return u, nil, err
 	}
-	if p.table = u.Host; checkTable("URL table", p.table) != nil {
-		return p, nil, checkTable("URL table", p.table)
-	}
-	if prefix := strings.TrimSuffix(strings.TrimPrefix(u.Path, "/"), "/"); prefix != "" {
-		if err := checkPrefix("URL prefix", prefix); err != nil {
-			return p, nil, err
+	own = append(own, func(c *settings) {
+		c.prefix, c.endpoint = cmp.Or(u.Prefix, c.prefix), u.Endpoint
+		if u.History >= 0 {
+			c.history = u.History
 		}
-		own = append(own, WithPrefix(prefix))
-	}
-	for name, values := range query {
-		field, value := "URL parameter "+name, values[0]
-		if len(values) > 1 || value == "" {
-			return p, nil, driver.Invalid(field, "without one value", "given once, and not empty")
-		}
-		switch name {
-		case paramEndpoint:
-			own = append(own, func(c *settings) { c.endpoint = value })
-			_, err = request.ParseEndpoint(field, value)
-		case paramProfile:
-			p.profile, err = value, driver.ValidatePlace(field, value, "")
-		case paramRegion:
-			p.region, err = value, request.CheckRegion(field, value)
-		default:
-			var n int
-			n, err = driver.HistoryParam(query)
-			own = append(own, WithHistory(n))
-		}
-		if err != nil {
-			return p, nil, err
-		}
-	}
-	return p, own, nil
+	})
+	return u, own, nil
 }
 
 var (

@@ -92,7 +92,7 @@ func newStore(ctx context.Context, config aws.Config, bucket string, c settings)
 	if s.prefix = c.prefix; s.prefix != "" {
 		s.prefix += "/"
 	}
-	field, endpoint := "URL parameter "+paramEndpoint, c.endpoint
+	field, endpoint := "URL parameter "+request.ParamEndpoint, c.endpoint
 	if endpoint == "" {
 		field, endpoint = "endpoint of the configuration", request.Endpoint(ctx, config, "S3")
 	}
@@ -102,7 +102,8 @@ func newStore(ctx context.Context, config aws.Config, bucket string, c settings)
 	}
 	switch {
 	case s.region == "" && endpoint == "":
-		return nil, driver.Invalid("region", "not set", "that of the bucket: name it in the URL parameter "+paramRegion+", or in AWS_REGION")
+		return nil, driver.Invalid("region", "not set", "that of the bucket: name it in the URL parameter "+request.ParamRegion+
+			", or in AWS_REGION")
 	case s.region == "":
 		s.region = "us-east-1" // what stores with one region expect
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
 )
 
 func init() {
@@ -24,15 +25,12 @@ func init() {
 		},
 		Apart:    apart,
 		Requests: "requests",
-		Params:   params,
+		Params:   form.Params,
 		Credentials: []driver.Credentials{{
 			Variables: []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"},
 			Reads:     func(string) bool { return true }, When: "with the locks on S3",
 		}},
-		Place: func(rest string) string {
-			return driverutil.Place(rest, driverutil.Part{Word: "in", Param: paramRegion}, driverutil.Part{Word: "at", Param: paramEndpoint},
-				driverutil.Part{Word: "profile", Param: paramProfile})
-		},
+		Place:   request.DescribePlace,
 		TestURL: "$HOLDFAST_TEST_S3_URL",
 	})
 }

@@ -1,96 +1,61 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
 )
 
-// URL parameters of this driver.
-const (
-	paramEndpoint  = "endpoint"
-	paramPathStyle = "pathStyle"
-	paramProfile   = "profile"
-	paramRegion    = "region"
-)
+const paramPathStyle = "pathStyle"
 
-var params = []string{paramEndpoint, driver.ParamHistory, paramPathStyle, paramProfile, paramRegion}
-
-const form = "s3://BUCKET/PREFIX?region=REGION"
-
-// place is what a URL says: where the locks are.
-type place struct{ bucket, region, profile string }
+var form = request.Form{Text: "s3://BUCKET/PREFIX?region=REGION", Place: "bucket", Server: "store",
+	Params: []string{request.ParamEndpoint, driver.ParamHistory, paramPathStyle, request.ParamProfile, request.ParamRegion}}
 
 // Open makes a Locker on the bucket of a URL such as s3://BUCKET/PREFIX?region=REGION, with the credentials that AWS's SDK finds. The
 // other parameters are profile, for another one of ~/.aws/config, endpoint, for another store than AWS's, pathStyle ([WithPathStyle])
 // and history ([WithHistory]).
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
-	p, own, err := parseURL(rawURL)
+	u, own, err := parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	config, err := request.Load(ctx, p.profile, p.region)
+	config, err := request.Load(ctx, u.Profile, u.Region)
 	if err != nil {
 		return nil, connectError(err)
 	}
-	return New(ctx, config, p.bucket, append(opts[:len(opts):len(opts)], own...)...)
+	return New(ctx, config, u.Place, append(opts[:len(opts):len(opts)], own...)...)
 }
 
-// parseURL returns what a URL says.
-func parseURL(rawURL string) (p place, own []Option, err error) {
-	if err := driver.ValidateURLEnds(rawURL); err != nil {
-		return p, nil, err
+// parse reads a URL.
+func parse(rawURL string) (u request.URL, own []Option, err error) {
+	if u, err = form.Parse(rawURL); err != nil {
+		return u, nil, err
 	}
-	u, query, err := driverutil.ParseURL(rawURL, form, params...)
-	if err != nil {
-		return p, nil, err
+	if err := checkBucket("URL bucket", u.Place); err != nil {
+		return u, nil, err
 	}
-	if u.User != nil || u.Opaque != "" || u.Port() != "" {
-		return p, nil, driver.Invalid("URL", "with more than a bucket and a prefix", form+": credentials come from the environment, a profile "+
-			"or the machine, and the address of another store from the parameter "+paramEndpoint)
+	if err := checkPrefix("URL prefix", u.Prefix); err != nil {
+		return u, nil, err
 	}
-	if p.bucket = u.Host; checkBucket("URL bucket", p.bucket) != nil {
-		return p, nil, checkBucket("URL bucket", p.bucket)
+	switch value := u.Params.Get(paramPathStyle); value {
+	case "":
+	case "true", "false":
+		own = append(own, WithPathStyle(value == "true"))
+	default:
+		return u, nil, driver.Invalid("URL parameter "+paramPathStyle, driver.QuoteName(value), "true or false")
 	}
-	if prefix := strings.TrimSuffix(strings.TrimPrefix(u.Path, "/"), "/"); prefix != "" {
-		if err := checkPrefix("URL prefix", prefix); err != nil {
-			return p, nil, err
+	own = append(own, func(c *settings) {
+		c.prefix, c.endpoint = cmp.Or(u.Prefix, c.prefix), u.Endpoint
+		if u.History >= 0 {
+			c.history = u.History
 		}
-		own = append(own, WithPrefix(prefix))
-	}
-	for name, values := range query {
-		field, value := "URL parameter "+name, values[0]
-		if len(values) > 1 || value == "" {
-			return p, nil, driver.Invalid(field, "without one value", "given once, and not empty")
-		}
-		switch name {
-		case paramEndpoint:
-			own = append(own, func(c *settings) { c.endpoint = value })
-			_, err = request.ParseEndpoint(field, value)
-		case paramPathStyle:
-			own = append(own, WithPathStyle(value == "true"))
-			if value != "true" && value != "false" {
-				err = driver.Invalid(field, driver.QuoteName(value), "true or false")
-			}
-		case paramProfile:
-			p.profile, err = value, driver.ValidatePlace(field, value, "")
-		case paramRegion:
-			p.region, err = value, request.CheckRegion(field, value)
-		default:
-			var n int
-			n, err = driver.HistoryParam(query)
-			own = append(own, WithHistory(n))
-		}
-		if err != nil {
-			return p, nil, err
-		}
-	}
-	return p, own, nil
+	})
+	return u, own, nil
 }
 
 var (

