@@ -1,25 +1,20 @@
 // Package s3test is an object store in the test's process that speaks S3's protocol, as far as locks need it: conditional writes are
-// exact, the times are by the server's clock, and a bucket has versions and lifecycle rules to be read. Rights can be taken away, and
-// requests can be refused, held up, or done without an answer. It compares the hash of the body, the key and the region of a signature,
-// and not the signature itself.
+// exact, the times are by the server's clock, and a bucket has versions and lifecycle rules to be read. Package awstest has the rest.
 package s3test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/xml"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/awstest"
 )
 
 // EnvURL is the variable with the URL of a bucket to test against, such as s3://BUCKET?endpoint=http://127.0.0.1:9000. Each test then
@@ -29,26 +24,25 @@ const EnvURL = "HOLDFAST_TEST_S3_URL"
 // What exists, and what is accepted.
 const (
 	Bucket       = "locks"
-	Region       = "eu-test-1"
-	KeyID        = "AKIAKEYOFTHETEST"
-	Secret       = "secret-access-key-of-the-test"
-	SessionToken = "session-token-of-the-test"
+	Region       = awstest.Region
+	KeyID        = awstest.KeyID
+	Secret       = awstest.Secret
+	SessionToken = awstest.SessionToken
 )
+
+// Request is one that came.
+type Request = awstest.Request
+
+// Fault is what becomes of a request. The messages of errors follow from their codes.
+type Fault = awstest.Fault
 
 // Server is an object store with one bucket.
 type Server struct {
-	http *httptest.Server
-
-	mu      sync.Mutex
-	now     func() time.Time
+	*awstest.Server
 	stamps  func() time.Time
 	writes  int
 	objects map[string]object
 	configs map[string]string // the answers to questions about the bucket, such as "versioning"
-	denied  map[string]bool   // actions
-	stalled map[string]chan struct{}
-	fault   func(Request) Fault
-	counts  map[string]int
 }
 
 type object struct {
@@ -57,113 +51,50 @@ type object struct {
 	written time.Time
 }
 
-// Request is one that came: an action of S3, such as PutObject, and the key of an object, or the prefix of a list.
-type Request struct{ Action, Key string }
-
-// Fault is what becomes of a request. The zero Fault answers it.
-type Fault struct {
-	// Status, if not 0, is answered with the code and the header, and nothing is done.
-	Status int
-	Code   string
-	Header http.Header
-	// Unanswered: it is done, and the connection is closed instead of an answer.
-	Unanswered bool
-	// Twice: it is done twice, and the second answer is sent.
-	Twice bool
-}
-
 // Start starts a server, which the test stops at its end. Its clock is that of the machine.
 func Start(tb testing.TB) *Server {
 	tb.Helper()
-	s := &Server{now: time.Now, objects: map[string]object{}, configs: map[string]string{}, denied: map[string]bool{},
-		stalled: map[string]chan struct{}{}, counts: map[string]int{}}
-	s.http = httptest.NewServer(s)
-	tb.Cleanup(func() {
-		s.mu.Lock()
-		for _, c := range s.stalled {
-			close(c)
-		}
-		clear(s.stalled)
-		s.mu.Unlock()
-		s.http.CloseClientConnections()
-		s.http.Close()
+	s := &Server{objects: map[string]object{}, configs: map[string]string{}}
+	s.Server = awstest.Start(tb, awstest.Service{
+		Name: "s3", Read: s.read,
+		Fail:        func(w http.ResponseWriter, status int, code, _ string) { fail(w, status, code) },
+		WrongKey:    awstest.Error{Status: http.StatusForbidden, Code: "InvalidAccessKeyId"},
+		WrongRegion: awstest.Error{Status: http.StatusBadRequest, Code: "AuthorizationHeaderMalformed"},
+		WrongBody:   awstest.Error{Status: http.StatusBadRequest, Code: "XAmzContentSHA256Mismatch"},
+		Denied:      awstest.Error{Status: http.StatusForbidden, Code: "AccessDenied"},
 	})
 	return s
 }
-
-var once sync.Once
 
 // URL starts a server, unless [EnvURL] has the URL of one, and returns the URL of a part of it that only the test uses. The first call
 // sets the credentials in the environment of the process.
 func URL(tb testing.TB) string {
 	tb.Helper()
-	if at := os.Getenv(EnvURL); at != "" {
-		base, query, _ := strings.Cut(at, "?")
-		return strings.TrimRight(base, "/") + "/t" + strconv.FormatInt(time.Now().UnixNano(), 36) + "?" + query
-	}
-	once.Do(func() {
-		for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": KeyID, "AWS_SECRET_ACCESS_KEY": Secret,
-			"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull} {
-			_ = os.Setenv(name, value) //nolint:usetesting // for parallel tests and their children
-		}
-	})
-	return Start(tb).URL()
+	return awstest.URL(tb, EnvURL, func() string { return Start(tb).URL() })
 }
 
 // URL is one for the driver. Its credentials are [KeyID] and [Secret].
 func (s *Server) URL() string {
-	return "s3://" + Bucket + "?region=" + Region + "&endpoint=" + s.http.URL
+	return "s3://" + Bucket + "?region=" + Region + "&endpoint=" + s.Endpoint()
 }
 
-// Endpoint is the server's address.
-func (s *Server) Endpoint() string { return s.http.URL }
-
-// Addr is the server's address, as host:port.
-func (s *Server) Addr() string { return s.http.Listener.Addr().String() }
-
-// SetClock sets the clock of the answers, and SetStamps that of Last-Modified, if it is another one.
-func (s *Server) SetClock(now func() time.Time) { s.locked(func() { s.now = now }) }
-
 // SetStamps sets the clock of Last-Modified alone.
-func (s *Server) SetStamps(now func() time.Time) { s.locked(func() { s.stamps = now }) }
-
-// SetFaults sets what becomes of requests; nil answers them.
-func (s *Server) SetFaults(fault func(Request) Fault) { s.locked(func() { s.fault = fault }) }
+func (s *Server) SetStamps(now func() time.Time) { s.Locked(func() { s.stamps = now }) }
 
 // SetConfig sets the answer to a question about the bucket, such as "versioning".
 func (s *Server) SetConfig(question, answer string) {
-	s.locked(func() { s.configs[question] = answer })
-}
-
-// Deny refuses an action, such as PutObject, or with "*" all of them, until allow is called.
-func (s *Server) Deny(action string) (allow func()) {
-	s.locked(func() { s.denied[action] = true })
-	return func() { s.locked(func() { delete(s.denied, action) }) }
-}
-
-// Stall holds up the requests about a key, or a list that has it, until resume is called.
-func (s *Server) Stall(key string) (resume func()) {
-	c := make(chan struct{})
-	s.locked(func() { s.stalled[key] = c })
-	return func() {
-		s.locked(func() {
-			if s.stalled[key] == c {
-				delete(s.stalled, key)
-				close(c)
-			}
-		})
-	}
+	s.Locked(func() { s.configs[question] = answer })
 }
 
 // Object returns the body of an object, or nil.
 func (s *Server) Object(key string) (body []byte) {
-	s.locked(func() { body = s.objects[key].body })
+	s.Locked(func() { body = s.objects[key].body })
 	return body
 }
 
 // SetObject writes an object, or with nil deletes it, as a person may.
 func (s *Server) SetObject(key string, body []byte) {
-	s.locked(func() {
+	s.Locked(func() {
 		if delete(s.objects, key); body != nil {
 			s.put(key, body)
 		}
@@ -172,28 +103,12 @@ func (s *Server) SetObject(key string, body []byte) {
 
 // Keys lists the keys of the objects.
 func (s *Server) Keys() (keys []string) {
-	s.locked(func() { keys = slices.Sorted(maps.Keys(s.objects)) })
+	s.Locked(func() { keys = slices.Sorted(maps.Keys(s.objects)) })
 	return keys
 }
 
-// Requests counts the requests for an action.
-func (s *Server) Requests(action string) (n int) {
-	s.locked(func() { n = s.counts[action] })
-	return n
-}
-
-func (s *Server) locked(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
-}
-
-// ServeHTTP implements [http.Handler].
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return
-	}
+// read is [awstest.Service].Read.
+func (s *Server) read(r *http.Request, body []byte) awstest.Call {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if host, _, _ := strings.Cut(r.Host, "."); host == Bucket { // the bucket is in the host's name
 		bucket, key = host, strings.TrimPrefix(r.URL.Path, "/")
@@ -202,55 +117,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if key == "" {
 		req.Key = r.URL.Query().Get("prefix")
 	}
-	s.mu.Lock()
-	s.counts[req.Action]++
-	fault, now := Fault{}, s.now()
-	if s.fault != nil {
-		fault = s.fault(req)
-	}
-	var wait chan struct{}
-	for stalled, c := range s.stalled {
-		if stalled == req.Key || req.Action == "ListBucket" && strings.HasPrefix(stalled, req.Key) {
-			wait = c
-		}
-	}
-	denied := s.denied[req.Action] || s.denied["*"]
-	s.mu.Unlock()
-	if wait != nil {
-		select {
-		case <-wait:
-		case <-r.Context().Done():
-			return
-		}
-	}
-	w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
-	sum := sha256.Sum256(body)
-	sign := r.Header.Get("Authorization")
-	switch {
-	case fault.Status != 0:
-		maps.Copy(w.Header(), fault.Header)
-		fail(w, fault.Status, fault.Code)
-	case !strings.Contains(sign, "Credential="+KeyID+"/"):
-		fail(w, http.StatusForbidden, "InvalidAccessKeyId")
-	case !strings.Contains(sign, "/"+Region+"/s3/aws4_request"):
-		fail(w, http.StatusBadRequest, "AuthorizationHeaderMalformed")
-	case r.Header.Get("X-Amz-Content-Sha256") != hex.EncodeToString(sum[:]):
-		fail(w, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
-	case bucket != Bucket:
-		fail(w, http.StatusNotFound, "NoSuchBucket")
-	case denied:
-		fail(w, http.StatusForbidden, "AccessDenied")
-	default:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if fault.Twice {
-			s.answer(httptest.NewRecorder(), r, req, body)
-		}
-		if fault.Unanswered {
-			s.answer(httptest.NewRecorder(), r, req, body)
-			panic(http.ErrAbortHandler)
-		}
-		s.answer(w, r, req, body)
+	return awstest.Call{
+		Request: req,
+		About:   func(key string) bool { return req.Action == "ListBucket" && strings.HasPrefix(key, req.Key) },
+		Do: func(w http.ResponseWriter) {
+			if bucket != Bucket {
+				fail(w, http.StatusNotFound, "NoSuchBucket")
+				return
+			}
+			s.answer(w, r, req, body)
+		},
 	}
 }
 
@@ -328,7 +204,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, req Request, bod
 
 // put writes an object and returns its ETag, which is no hash, as with SSE-KMS.
 func (s *Server) put(key string, body []byte) string {
-	stamps := s.now
+	stamps := s.Now
 	if s.stamps != nil {
 		stamps = s.stamps
 	}

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/awstest"
 	"github.com/holdfast-go/holdfast/test/dynamodbtest"
 )
 
 // Locks can be kept apart from others in the same table, and are removed, also those that are held.
 func TestApart(t *testing.T) {
-	isolate(t)
+	awstest.Isolate(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", dynamodbtest.KeyID)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", dynamodbtest.Secret)
 	server := dynamodbtest.Start(t)
@@ -63,7 +64,7 @@ func TestApart(t *testing.T) {
 
 // To look at locks, or to examine them, makes no table.
 func TestOpenedForReading(t *testing.T) {
-	isolate(t)
+	awstest.Isolate(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", dynamodbtest.KeyID)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", dynamodbtest.Secret)
 	server := dynamodbtest.Start(t)

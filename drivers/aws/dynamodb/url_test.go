@@ -5,20 +5,19 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/awstest"
 	"github.com/holdfast-go/holdfast/test/dynamodbtest"
 )
 
 // Each mistake has an error that names the field.
 func TestURLErrors(t *testing.T) {
-	isolate(t)
+	awstest.Isolate(t)
 	for rawURL, want := range map[string]string{
 		"dynamodb://locks?regoin=a":                       "one of endpoint, history, profile, region",
 		"dynamodb://locks:8000":                           "more than a table and a prefix",
@@ -43,23 +42,9 @@ func TestURLErrors(t *testing.T) {
 	}
 }
 
-// isolate takes what this machine has of AWS out of the environment.
-func isolate(t *testing.T) {
-	t.Helper()
-	for _, entry := range os.Environ() {
-		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "AWS_") {
-			t.Setenv(name, value) // so that it comes back
-			_ = os.Unsetenv(name)
-		}
-	}
-	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "config"))
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "credentials"))
-	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-}
-
 // The address follows from region and endpoint, the table and the prefix from the URL.
 func TestAddress(t *testing.T) {
-	isolate(t)
+	awstest.Isolate(t)
 	for rawURL, want := range map[string]string{
 		"dynamodb://locks?region=eu-central-1":                                         "https://dynamodb.eu-central-1.amazonaws.com locks ",
 		"DynamoDB://Locks_2.0/a/B/?region=us-east-1":                                   "https://dynamodb.us-east-1.amazonaws.com Locks_2.0 a/B/",
@@ -81,50 +66,14 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// The SDK's configuration is used: the environment, a profile, and an endpoint for DynamoDB alone. The URL comes first.
 func TestConfiguration(t *testing.T) {
-	server := dynamodbtest.Start(t)
-	isolate(t)
-	write := func(variable, text string) {
-		if err := os.WriteFile(os.Getenv(variable), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("AWS_CONFIG_FILE", "[profile ops]\nregion = "+dynamodbtest.Region+"\nservices = test\n"+
-		"[services test]\ndynamodb =\n  endpoint_url = "+server.Endpoint()+"\n[profile broken]\nregion = "+dynamodbtest.Region+
-		"\ncredential_process = echo "+dynamodbtest.Secret+"\n")
-	write("AWS_SHARED_CREDENTIALS_FILE", "[ops]\naws_access_key_id = "+dynamodbtest.KeyID+"\naws_secret_access_key = "+
-		dynamodbtest.Secret+"\n")
-	works := func(what, rawURL string) {
-		t.Helper()
+	dynamodbtest.Start(t).CheckConfiguration(t, func(rawURL string) error {
 		l, err := Open(t.Context(), rawURL)
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-			return
+		if err == nil {
+			err = l.Close(t.Context())
 		}
-		if err := l.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	fails := func(what, rawURL, want string) {
-		t.Helper()
-		if _, err := Open(t.Context(), rawURL); err == nil || !strings.Contains(err.Error(), want) || showsSecret(err.Error()) {
-			t.Errorf("%s: %v, want %q", what, err, want)
-		}
-	}
-	works("a profile", "dynamodb://locks?profile=ops")
-	fails("a profile that does not exist", "dynamodb://locks?profile=absent", "absent")
-	fails("a process that prints no credential", "dynamodb://locks?profile=broken&endpoint="+server.Endpoint(), "run it by hand")
-	fails("no credentials", "dynamodb://locks?region="+dynamodbtest.Region+"&endpoint="+server.Endpoint(), "getting credentials (of the")
-	t.Setenv("AWS_ACCESS_KEY_ID", dynamodbtest.KeyID)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", dynamodbtest.Secret)
-	t.Setenv("AWS_REGION", dynamodbtest.Region)
-	works("the environment", "dynamodb://locks/a?endpoint="+server.Endpoint())
-	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-	works("the URL's endpoint", "dynamodb://locks/a?endpoint="+server.Endpoint())
-	fails("another endpoint", "dynamodb://locks", "127.0.0.1:1")
-	t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", server.Endpoint())
-	works("an endpoint for DynamoDB", "dynamodb://locks")
+		return err
+	})
 }
 
 // A host that does not exist is a wrong region mostly.

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/awstest"
 	"github.com/holdfast-go/holdfast/test/s3test"
 )
 
 // Locks can be kept apart from others in the same bucket, and are removed, also those that are held.
 func TestApart(t *testing.T) {
-	isolate(t)
+	awstest.Isolate(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", s3test.KeyID)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.Secret)
 	server := s3test.Start(t)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +12,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/awstest"
 	"github.com/holdfast-go/holdfast/test/s3test"
 )
 
 // Each mistake has an error that names the field.
 func TestURLErrors(t *testing.T) {
-	isolate(t)
+	awstest.Isolate(t)
 	for rawURL, want := range map[string]string{
 		"s3://locks?regoin=a":                    "one of endpoint, history, pathStyle, profile, region",
 		"s3://locks:9000":                        "more than a bucket and a prefix",
@@ -52,23 +51,9 @@ func TestURLErrors(t *testing.T) {
 	}
 }
 
-// isolate takes what this machine has of AWS out of the environment.
-func isolate(t *testing.T) {
-	t.Helper()
-	for _, entry := range os.Environ() {
-		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "AWS_") {
-			t.Setenv(name, value) // so that it comes back
-			_ = os.Unsetenv(name)
-		}
-	}
-	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "config"))
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(t.TempDir(), "credentials"))
-	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-}
-
 // The address of a bucket follows from region, endpoint and style.
 func TestAddress(t *testing.T) {
-	isolate(t)
+	awstest.Isolate(t)
 	for rawURL, want := range map[string]string{
 		"s3://locks?region=eu-central-1":                                         "https://locks.s3.eu-central-1.amazonaws.com",
 		"s3://locks/a/b/?region=eu-central-1":                                    "https://locks.s3.eu-central-1.amazonaws.com",
@@ -95,49 +80,14 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// The SDK's configuration is used: the environment, a profile, and an endpoint for S3 alone. The URL comes first.
 func TestConfiguration(t *testing.T) {
-	server := s3test.Start(t)
-	isolate(t)
-	write := func(variable, text string) {
-		if err := os.WriteFile(os.Getenv(variable), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("AWS_CONFIG_FILE", "[profile ops]\nregion = "+s3test.Region+"\nservices = test\n[profile wrong]\nregion = x\n"+
-		"[services test]\ns3 =\n  endpoint_url = "+server.Endpoint()+"\n[profile broken]\nregion = "+s3test.Region+
-		"\ncredential_process = echo "+s3test.Secret+"\n")
-	write("AWS_SHARED_CREDENTIALS_FILE", "[ops]\naws_access_key_id = "+s3test.KeyID+"\naws_secret_access_key = "+s3test.Secret+"\n")
-	works := func(what, rawURL string) {
-		t.Helper()
+	s3test.Start(t).CheckConfiguration(t, func(rawURL string) error {
 		l, err := Open(t.Context(), rawURL)
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-			return
+		if err == nil {
+			err = l.Close(t.Context())
 		}
-		if err := l.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	fails := func(what, rawURL, want string) {
-		t.Helper()
-		if _, err := Open(t.Context(), rawURL); err == nil || !strings.Contains(err.Error(), want) || showsSecret(err.Error()) {
-			t.Errorf("%s: %v, want %q", what, err, want)
-		}
-	}
-	works("a profile", "s3://locks?profile=ops")
-	fails("a profile that does not exist", "s3://locks?profile=absent", "absent")
-	fails("a process that prints no credential", "s3://locks?profile=broken&endpoint="+server.Endpoint(), "run it by hand")
-	fails("no credentials", "s3://locks?region="+s3test.Region+"&endpoint="+server.Endpoint(), "getting credentials (of the environment")
-	t.Setenv("AWS_ACCESS_KEY_ID", s3test.KeyID)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.Secret)
-	t.Setenv("AWS_REGION", s3test.Region)
-	works("the environment", "s3://locks/a?endpoint="+server.Endpoint())
-	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-	works("the URL's endpoint", "s3://locks/a?endpoint="+server.Endpoint())
-	fails("another endpoint", "s3://locks", "127.0.0.1:1")
-	t.Setenv("AWS_ENDPOINT_URL_S3", server.Endpoint())
-	works("an endpoint for S3", "s3://locks")
+		return err
+	})
 	t.Setenv("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true")
 	if l, err := Open(t.Context(), "s3://locks", onlyReads); err != nil || l.store.at != "https://locks.s3.eu-test-1.amazonaws.com" {
 		t.Errorf("configured endpoints are ignored: %v, %v", l, err)
