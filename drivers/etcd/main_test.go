@@ -22,7 +22,7 @@ func with(rawURL string, params ...string) string {
 }
 
 // openAt makes a Locker that is closed at the end of the test.
-func openAt(t *testing.T, rawURL string, opts ...Option) *Locker {
+func openAt(t testing.TB, rawURL string, opts ...Option) *Locker {
 	t.Helper()
 	l, err := Open(t.Context(), rawURL, opts...)
 	if err != nil {
@@ -37,7 +37,7 @@ func openAt(t *testing.T, rawURL string, opts ...Option) *Locker {
 }
 
 // storeAt makes the store of a Locker.
-func storeAt(t *testing.T, rawURL string, opts ...Option) *store {
+func storeAt(t testing.TB, rawURL string, opts ...Option) *store {
 	t.Helper()
 	return openAt(t, rawURL, append(opts, onlyReads)...).store
 }

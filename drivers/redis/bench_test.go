@@ -1,122 +1,24 @@
 package redis
 
 import (
-	"context"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/test/bench/stores"
 	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
-// BenchmarkCalls compares an acquire with its release, and a renewal, with as many bare scripts on the same connection.
 func BenchmarkCalls(b *testing.B) {
 	s := redistest.Shared(b)
-	l, err := Open(b.Context(), redistest.URL(b))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = l.Close(context.WithoutCancel(b.Context())) }()
-	bare := goredis.NewClient(&goredis.Options{Addr: s.Addr(), Password: redistest.Password})
-	defer func() { _ = bare.Close() }()
+	bare := client(b, s.Addr())
 	script := goredis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end return 1`)
-	raw := func(b *testing.B) {
-		b.Helper()
-		if err := script.Run(b.Context(), bare, []string{"bare"}, "a", "b").Err(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.Run("bare script", func(b *testing.B) {
-		for b.Loop() {
-			raw(b)
-		}
-	})
-	b.Run("acquire and release", func(b *testing.B) {
-		for i := 0; b.Loop(); i++ {
-			lease, err := l.TryAcquire(b.Context(), request("n", fmt.Sprint(i)))
-			if err == nil {
-				err = l.Release(b.Context(), lease)
-			}
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("renew", func(b *testing.B) {
-		lease, err := l.TryAcquire(b.Context(), request("renewed", "a"))
-		if err != nil {
-			b.Fatal(err)
-		}
-		for b.Loop() {
-			if lease, err = l.Renew(b.Context(), lease); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+	stores.Calls(b, openAt(b, redistest.URL(b)), func(int) error { return script.Run(b.Context(), bare, []string{"bare"}, "a", "b").Err() })
 }
 
-// BenchmarkHandover has a lock go through so many waiters, each a process of its own as far as the server sees, and counts the requests.
 func BenchmarkHandover(b *testing.B) {
-	for _, n := range []int{1, 10, 100} {
-		b.Run(fmt.Sprint("waiters=", n), func(b *testing.B) {
-			for b.Loop() {
-				handOver(b, n)
-			}
-		})
-	}
-}
-
-func handOver(b *testing.B, n int) {
-	b.Helper()
-	var sent atomic.Int64
-	at, count := redistest.URL(b), func(c *config) { c.sent = func() { sent.Add(1) } }
-	open := func() *holdfast.Client {
-		l, err := Open(b.Context(), at, count, unprobed)
-		if err != nil {
-			b.Fatal(err)
-		}
-		client, err := holdfast.New(l)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = client.Shutdown(context.WithoutCancel(b.Context())) })
-		return client
-	}
-	first := open()
-	hold, err := first.Lock(b.Context(), "n")
-	if err != nil {
-		b.Fatal(err)
-	}
-	var waiters sync.WaitGroup
-	var last time.Time
-	var mu sync.Mutex
-	for range n {
-		client := open()
-		waiters.Go(func() {
-			hold, err := client.Lock(b.Context(), "n")
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			mu.Lock()
-			last = time.Now()
-			mu.Unlock()
-			if err := hold.Release(b.Context()); err != nil {
-				b.Error(err)
-			}
-		})
-	}
-	time.Sleep(2 * time.Second) // until all wait, and are woken
-	before, began := sent.Load(), time.Now()
-	if err := hold.Release(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	waiters.Wait()
-	b.ReportMetric(float64(sent.Load()-before)/float64(n), "requests/handoff")
-	b.ReportMetric(last.Sub(began).Seconds()*1000/float64(n), "ms/handoff")
+	at := redistest.URL(b)
+	stores.Handover(b, func(sent func()) (*Locker, error) {
+		return Open(b.Context(), at, unprobed, func(c *config) { c.sent = sent })
+	})
 }

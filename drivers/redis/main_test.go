@@ -24,7 +24,7 @@ func with(rawURL string, params ...string) string {
 }
 
 // openAt makes a Locker that is closed at the end of the test.
-func openAt(t *testing.T, rawURL string, opts ...Option) *Locker {
+func openAt(t testing.TB, rawURL string, opts ...Option) *Locker {
 	t.Helper()
 	l, err := Open(t.Context(), rawURL, opts...)
 	if err != nil {
@@ -42,7 +42,7 @@ func openAt(t *testing.T, rawURL string, opts ...Option) *Locker {
 func unprobed(c *config) { c.onlyReads = true }
 
 // client makes a client of the default user of a server.
-func client(t *testing.T, addr string) *goredis.Client {
+func client(t testing.TB, addr string) *goredis.Client {
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{Addr: addr, Password: redistest.Password})
 	t.Cleanup(func() { _ = c.Close() })
