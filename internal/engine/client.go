@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,23 +33,20 @@ type Client struct {
 	requestTimeout time.Duration        // by default
 	now            func() time.Duration // elapsed time
 	sightings      *sightings.Memory
-	managedNames   atomic.Int64 // of all LeaseManagers
 	queuedNames    atomic.Int64 // that acquisitions wait for in the backend's queue
 
-	logger    *slog.Logger
-	renewer   *renewal.Renewer
-	queues    queues
-	lanes     [2]lane // by Mode
-	wakeups   wakeups
-	observers []*event.Observer // the first one logs
-	notices   event.Repeats     // of callers that wait
-	releases  *releases
-	cleanups  *dispatch.Schedule[*cleanup]
-	cleaners  worker.Group // the running cleanups
+	renewer  *renewal.Renewer
+	queues   queues
+	lanes    [2]lane // by Mode
+	wakeups  wakeups
+	notices  event.Repeats // of callers that wait
+	releases *releases
+	cleanups *dispatch.Schedule[*cleanup]
+	cleaners worker.Group // the running cleanups
 
 	work       worker.Group // calls that acquire, and every hold until it is released
 	background worker.Group // cleanups, releases by Shutdown, runners' own goroutines
-	observing  observing    // the running observers
+	observers  observers    // the running ones, and what reports events to them
 
 	closing    context.Context // ends, with cause.ErrShutdown, when Shutdown begins
 	endClosing context.CancelCauseFunc
@@ -61,10 +57,17 @@ type Client struct {
 	holds        map[*Hold]struct{} // not released yet
 	participants map[Participant]struct{}
 
-	dropped       atomic.Int64 // events that were dropped, and not reported to the hook yet
 	shutdownBegun atomic.Bool
 	shutdownDone  chan struct{} // closed when Shutdown is done
 	shutdownErr   error         // readable once shutdownDone is closed
+}
+
+// Participant is a product that Shutdown stops and waits for.
+type Participant interface {
+	// Stop begins to release what the participant holds. The contexts of its holds end with cause.
+	Stop(cause error)
+	// Finish waits for the participant's goroutines, after all holds were released or given up.
+	Finish(ctx context.Context) error
 }
 
 // Config is what New needs besides the Locker.
@@ -103,17 +106,18 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 	original := locker
 	cfg.Hook = guardHook(cfg.Hook, cfg.Logger, cfg.Elapsed)
 	locker = measureCalls(original, cfg.Hook, cfg.Elapsed)
-	observers := append([]*event.Observer{event.NewObserver(logTo(cfg.Logger))}, cfg.Lock.Observers...)
+	all := append([]*event.Observer{event.NewObserver(logTo(cfg.Logger))}, cfg.Lock.Observers...)
 	cfg.Lock.Observers = nil
 	c := &Client{
 		locker: locker, original: original, hook: cfg.Hook, info: info, capabilities: locker.Capabilities(),
 		defaults: cfg.Lock, requestTimeout: s.RequestTimeout, now: cfg.Elapsed, sightings: sightings.New(cfg.Elapsed),
-		logger: cfg.Logger, renewer: renewal.New(locker, cfg.Elapsed, cfg.Logger, cfg.Hook != nil),
-		holds: map[*Hold]struct{}{}, participants: map[Participant]struct{}{},
+		renewer:   renewal.New(locker, cfg.Elapsed, cfg.Logger, cfg.Hook != nil),
+		observers: observers{all: all, logger: cfg.Logger, hook: cfg.Hook},
+		holds:     map[*Hold]struct{}{}, participants: map[Participant]struct{}{},
 		shutdownDone: make(chan struct{}),
 	}
 	if c.capabilities.Waker != nil {
-		c.capabilities.Waker = checkedWaker{c.capabilities.Waker, c}
+		c.capabilities.Waker = checkedWaker{c.capabilities.Waker, &c.observers}
 	}
 	c.cleanups = newCleanups(c)
 	c.closing, c.endClosing = context.WithCancelCause(context.Background())
@@ -122,7 +126,6 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 	for i := range c.lanes {
 		c.lanes[i].begin(c, s.RequestTimeout)
 	}
-	c.observers = observers
 	return c, nil
 }
 
@@ -138,42 +141,8 @@ func (c *Client) Settings(name string, cfg settings.Config) (settings.Settings, 
 	return s, ValidateSlots(name, s.Slots, c.info.Limits)
 }
 
-// Emit reports an event.
-type Emit = func(event.Event)
-
-// observerBacklog is how many events may wait for one slow observer. For each name of a
-// LeaseManager, eventsPerName more may wait, since thousands of names can be acquired or lost at
-// once.
-const (
-	observerBacklog = 1024
-	eventsPerName   = 4
-)
-
 // EmitTo returns a function that reports events to the Client's observers, and to these.
-func (c *Client) EmitTo(observers []*event.Observer) Emit {
-	all := slices.Concat(c.observers, observers)
-	return func(e event.Event) {
-		limit := observerBacklog + eventsPerName*int(c.managedNames.Load())
-		for _, o := range all {
-			if !o.Emit(e, limit, &c.observing, c.logger) && c.hook != nil {
-				c.noteDropped()
-			}
-		}
-	}
-}
-
-// noteDropped reports to the hook that an event was dropped. A goroutine of its own calls the hook,
-// because an event may be reported while a mutex is held.
-func (c *Client) noteDropped() {
-	if c.dropped.Add(1) > 1 {
-		return // the goroutine that exists reports this one, too
-	}
-	c.observing.Go(func() {
-		for left := int64(1); left > 0; left = c.dropped.Add(-1) {
-			c.hook.Dropped()
-		}
-	})
-}
+func (c *Client) EmitTo(observers []*event.Observer) Emit { return c.observers.emitTo(observers) }
 
 // Inspect reads a lock's record once.
 func (c *Client) Inspect(ctx context.Context, name string) (driver.Record, error) {
@@ -306,4 +275,4 @@ func (c *Client) Base() context.Context { return c.base }
 
 // AddNames changes the number of names that LeaseManagers manage: for each, an observer may fall a
 // few more events behind.
-func (c *Client) AddNames(n int) { c.managedNames.Add(int64(n)) }
+func (c *Client) AddNames(n int) { c.observers.names.Add(int64(n)) }

@@ -15,14 +15,9 @@ func (a *Acquisition) NoteWaiting() {
 		at := time.Now()
 		_, report := a.client.notices.Note("", a.name, at)
 		if report {
-			a.client.log(event.Event{Type: event.Waiting, Name: a.name, Owner: owner, Token: token, Time: at,
+			a.client.observers.log(event.Event{Type: event.Waiting, Name: a.name, Owner: owner, Token: token, Time: at,
 				Waited: waited, Leader: a.policy.Role == telemetry.Leader})
 		}
 		return report
 	})
-}
-
-// log reports an event to the log alone.
-func (c *Client) log(e event.Event) {
-	c.observers[0].Emit(e, observerBacklog, &c.observing, c.logger)
 }

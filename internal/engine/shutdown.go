@@ -87,7 +87,7 @@ func (c *Client) shutDown(ctx context.Context) error {
 		err = errors.Join(err, notDone(ctx, "a renewal has not returned"))
 	}
 	if err == nil { // otherwise there may be overruns to report
-		c.observing.Close()
+		c.observers.Close()
 		err = c.waitForObservers(ctx)
 	}
 	return errors.Join(err, c.closeLocker(ctx))
@@ -138,14 +138,6 @@ func (c *Client) unreleased() []*Hold {
 	return slices.Collect(maps.Keys(c.holds))
 }
 
-// Participant is a product that Shutdown stops and waits for.
-type Participant interface {
-	// Stop begins to release what the participant holds. The contexts of its holds end with cause.
-	Stop(cause error)
-	// Finish waits for the participant's goroutines, after all holds were released or given up.
-	Finish(ctx context.Context) error
-}
-
 // Enlist makes Shutdown stop a participant and wait for its Discharge. It returns false if
 // Shutdown has begun.
 func (c *Client) Enlist(p Participant) bool {
@@ -174,4 +166,54 @@ func (c *Client) enlisted() []Participant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.participants))
+}
+
+// observerPatience is how long Shutdown waits for one call of an observer or an overrun hook. The
+// function may itself wait for Shutdown, through another goroutine.
+const observerPatience = 5 * time.Second
+
+// waitForObservers waits until the observers and the overrun hooks have returned.
+func (c *Client) waitForObservers(ctx context.Context) error {
+	for _, wait := range []func(context.Context) bool{c.observers.Wait, c.renewer.Hooks.Wait} {
+		for {
+			before := c.observers.returned.Load()
+			limited, cancel := context.WithTimeout(ctx, observerPatience)
+			done := wait(limited)
+			cancel()
+			switch {
+			case done:
+			case ctx.Err() != nil:
+				return notDone(ctx, "an observer or an overrun hook has not returned")
+			case c.observers.returned.Load() == before:
+				return driver.Errorf("shutdown: an observer or an overrun hook has not returned for %v; it must not wait for Shutdown",
+					observerPatience)
+			default:
+				continue
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// giveUpOnHook returns the context for the waits of Shutdown. It also ends if the program's hook keeps everything waiting: for
+// observerPatience a call of it has been under way, and none has returned. Each call of the backend, and each grant, renewal and
+// release has calls of the hook, so nothing else has moved either.
+func (c *Client) giveUpOnHook(ctx context.Context) (_ context.Context, stop func()) {
+	g, _ := c.hook.(*guardedHook)
+	if g == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if g.stands(ctx, observerPatience) {
+			cancel(driver.Errorf("a telemetry.Hook has not returned for %v; it must not wait for Shutdown", observerPatience))
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
 }

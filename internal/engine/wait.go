@@ -100,11 +100,3 @@ func (a *Acquisition) noteFreed(w *localWaiter) {
 		a.perform(a.waiter.SlotFreed(now, slot))
 	}
 }
-
-// notify sends to a channel of capacity 1, unless a value is there already.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}

@@ -12,14 +12,14 @@ import (
 // kind it would be a promise that the driver has not made: a waiter that relies on wake-ups polls rarely.
 type checkedWaker struct {
 	driver.Waker
-	client *Client
+	events *observers
 }
 
 // Wake implements [driver.Waker].
 func (w checkedWaker) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	return w.Waker.Wake(name, waiter, func(up driver.Wakeup) {
 		if err := up.Validate(); err != nil {
-			w.client.log(event.Event{Type: event.Error, Name: name, Op: opWake, Err: err, Time: time.Now()})
+			w.events.log(event.Event{Type: event.Error, Name: name, Op: opWake, Err: err, Time: time.Now()})
 			up = driver.Wakeup{Kind: driver.WakingEnded}
 		}
 		wake(up)
@@ -54,4 +54,12 @@ func (w *wakeups) flood(now time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.n > floodSize && now-w.since <= 2*floodTime
+}
+
+// notify sends to a channel of capacity 1, unless a value is there already.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
