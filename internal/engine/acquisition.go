@@ -93,6 +93,9 @@ func (c *Client) newAcquisition(p *Policy, name string, s settings.Settings, m M
 	return a
 }
 
+// lane is that of the acquisition's mode.
+func (a *Acquisition) lane() *lane { return &a.client.lanes[a.settings.Mode] }
+
 // Next returns when the next request is due, and whether the one before it has failed.
 func (a *Acquisition) Next() (at time.Duration, retry bool) {
 	a.mu.Lock()
@@ -185,7 +188,7 @@ func (a *Acquisition) send(ctx context.Context, slot int) (Grant, error) {
 	req.Replace = a.client.sightings.Stuck(a.sighting(slot))
 	contended := a.waiter.Refused(slot)
 	if a.queued {
-		a.lane().positions.note(func(p *waitqueue.Positions[*Acquisition]) { p.Sent(req.Name) })
+		a.lane().positions.note(func(p *waitqueue.Positions[asker]) { p.Sent(req.Name) })
 	}
 	a.mu.Unlock()
 	if a.nobody {
@@ -329,7 +332,7 @@ func (a *Acquisition) Identify(ctx context.Context) {
 func (a *Acquisition) join() {
 	if a.queued = a.waiter.Join(); a.queued {
 		a.client.queuedNames.Add(1)
-		a.lane().positions.begin(a)
+		a.lane().positions.begin(a.name, a)
 	}
 }
 
@@ -338,7 +341,7 @@ func (a *Acquisition) notePosition(name string, answer waiter.Answer) {
 	if !a.queued {
 		return
 	}
-	a.lane().positions.note(func(p *waitqueue.Positions[*Acquisition]) {
+	a.lane().positions.note(func(p *waitqueue.Positions[asker]) {
 		switch answer.Outcome {
 		case waiter.Granted:
 			p.Granted(name)
@@ -360,7 +363,7 @@ func (a *Acquisition) leave(granted int) {
 	if a.queued {
 		a.queued = false
 		a.client.queuedNames.Add(-1)
-		a.lane().positions.end(a)
+		a.lane().positions.end(a.name, a)
 	}
 }
 

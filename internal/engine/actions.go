@@ -69,6 +69,9 @@ func (a *Acquisition) wake(slot int, up driver.Wakeup) {
 	a.changed()
 }
 
+// askAgain has the acquisition send another request for a lock without slots: it may have lost its position.
+func (a *Acquisition) askAgain() { a.wake(0, driver.Wakeup{}) }
+
 // Watch has the backend's Waker, if there is one, wake the acquisition when a slot may be free. The caller
 // has seen a refusal. A caller that waits for one of several slots has no position.
 func (a *Acquisition) Watch() (stop func()) {
@@ -120,7 +123,13 @@ func (e *env) StuckAt(slot int) time.Duration {
 	return e.client.sightings.StuckAt((*Acquisition)(e).sighting(slot))
 }
 
-func (e *env) RefreshRounds() int64 { return e.client.refreshRounds() }
+// refreshedPerRound is how many positions in the backend's queues this process refreshes in one round. There is one at each poll
+// interval.
+const refreshedPerRound = 32
+
+func (e *env) RefreshRounds() int64 {
+	return 1 + max(e.client.queuedNames.Load()-1, 0)/refreshedPerRound
+}
 
 func (e *env) Crowded(now time.Duration) bool {
 	if e.managed.Crowded != nil {

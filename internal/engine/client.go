@@ -124,7 +124,7 @@ func New(locker driver.Locker, cfg Config) (*Client, error) {
 	c.base, c.endBase = context.WithCancel(context.Background())
 	c.releases = newReleases(c.base, locker)
 	for i := range c.lanes {
-		c.lanes[i].begin(c, s.RequestTimeout)
+		c.lanes[i].begin(c.closing, c.base, driver.NewWaiterID(), c.capabilities, c.now, s.RequestTimeout)
 	}
 	return c, nil
 }

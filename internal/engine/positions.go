@@ -7,9 +7,33 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
+	"github.com/holdfast-go/holdfast/internal/batchread"
 	"github.com/holdfast-go/holdfast/internal/timing"
 	"github.com/holdfast-go/holdfast/internal/worker"
 )
+
+// lane is what the callers that ask for locks in one mode have in common in the backend's queues. Readers and writers of a process are
+// two waiters: a grant ends the position of its waiter, so readers that follow one another would keep a writer of their process
+// out forever.
+type lane struct {
+	waiter    driver.WaiterID
+	positions positions
+	reader    *batchread.Reader // of records with the waiter's positions; nil where the backend does not read in batches
+}
+
+// begin makes the lane usable. limit is that of a batch read.
+func (l *lane) begin(
+	closing, base context.Context, waiter driver.WaiterID, can driver.Capabilities, now func() time.Duration, limit time.Duration,
+) {
+	l.waiter, l.reader = waiter, batchread.New(closing, can.BatchInspector, waiter, now, limit)
+	p := &l.positions
+	p.queue, p.waiter, p.now, p.closing, p.base, p.planned = can.Queue, waiter, now, closing, base, make(chan struct{}, 1)
+}
+
+// asker is a caller that waits in one of the backend's queues.
+type asker interface {
+	askAgain() // has it send another request
+}
 
 // positions leaves the backend's queues of the locks for which this process no longer waits. One goroutine
 // has the calls made, one after another. It runs while there is something to leave.
@@ -23,29 +47,29 @@ type positions struct {
 	calls   worker.Group    // those that call
 
 	mu      sync.Mutex // never held across a call of the backend
-	state   waitqueue.Positions[*Acquisition]
+	state   waitqueue.Positions[asker]
 	running bool
 
 	planned chan struct{} // has a value after end has planned something; its capacity is 1
 }
 
-func (p *positions) begin(a *Acquisition) {
+func (p *positions) begin(name string, a asker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state.Begin(a.name, a)
+	p.state.Begin(name, a)
 }
 
 // note notes an event of a request.
-func (p *positions) note(event func(*waitqueue.Positions[*Acquisition])) {
+func (p *positions) note(event func(*waitqueue.Positions[asker])) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	event(&p.state)
 }
 
-func (p *positions) end(a *Acquisition) {
+func (p *positions) end(name string, a asker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state.End(p.now(), a.name, a)
+	p.state.End(p.now(), name, a)
 	if p.state.Idle() {
 		return
 	}
@@ -127,7 +151,7 @@ func (p *positions) left(names []string, failed bool) {
 	p.mu.Lock()
 	lost := p.state.Left(p.now(), names, failed, p.closing.Err() != nil)
 	p.mu.Unlock()
-	again(lost)
+	askAgain(lost)
 }
 
 // leftLate notes that a call which was given up has returned.
@@ -135,13 +159,13 @@ func (p *positions) leftLate(names []string) {
 	p.mu.Lock()
 	lost := p.state.LeftLate(names)
 	p.mu.Unlock()
-	again(lost)
+	askAgain(lost)
 }
 
-// again has callers send another request.
-func again(lost []*Acquisition) {
+// askAgain has callers send another request.
+func askAgain(lost []asker) {
 	for _, a := range lost {
-		a.wake(0, driver.Wakeup{})
+		a.askAgain()
 	}
 }
 
@@ -149,13 +173,4 @@ func again(lost []*Acquisition) {
 func (p *positions) finish(ctx context.Context) bool {
 	p.rounds.Close()
 	return p.rounds.Wait(ctx)
-}
-
-// refreshedPerRound is how many positions in the backend's queues this process refreshes in one round.
-const refreshedPerRound = 32
-
-// refreshRounds is in how many rounds, one at each poll interval, this process refreshes its
-// positions.
-func (c *Client) refreshRounds() int64 {
-	return 1 + max(c.queuedNames.Load()-1, 0)/refreshedPerRound
 }

@@ -245,9 +245,9 @@ var faults = []fault{
 		"	a.nobody = s.Mode", "	_ = s.Mode",
 	},
 	{
-		"readers and writers of a process are one waiter", "–", "internal/engine/lane.go",
-		"	l.waiter = driver.NewWaiterID()\n",
-		"	if l.waiter = c.lanes[0].waiter; l.waiter == \"\" {\n		l.waiter = driver.NewWaiterID()\n	}\n",
+		"readers and writers of a process are one waiter", "–", "internal/engine/client.go",
+		"	for i := range c.lanes {\n		c.lanes[i].begin(c.closing, c.base, driver.NewWaiterID(), ",
+		"	one := driver.NewWaiterID()\n	for i := range c.lanes {\n		c.lanes[i].begin(c.closing, c.base, one, ",
 	},
 	{
 		"readers wait for each other", "–", readers,
