@@ -1,21 +1,16 @@
 package engine
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/telemetry"
-	"github.com/holdfast-go/holdfast/driver/waitqueue"
-	"github.com/holdfast-go/holdfast/internal/batchread"
 	"github.com/holdfast-go/holdfast/internal/engine/waiter"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
 	"github.com/holdfast-go/holdfast/internal/settings"
 	"github.com/holdfast-go/holdfast/internal/sightings"
+	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
 // Acquisition takes one lock for one caller, or any one of its slots. Its Waiter decides what to do
@@ -34,16 +29,16 @@ type Acquisition struct {
 
 	mu       sync.Mutex // guards the rest; never held across a call of the backend
 	waiter   waiter.Waiter
-	slots    []slot
-	one      [1]slot // for a lock without slots
-	last     error   // why the lock was not granted
-	answered bool    // the backend has said that another holds the lock, or a slot of it
-	queued   bool    // it counts among the Client's queuedNames
-	nobody   bool    // its requests name no waiter; set before the first
+	slots    []slotState
+	one      [1]slotState // for a lock without slots
+	last     error        // why the lock was not granted
+	answered bool         // the backend has said that another holds the lock, or a slot of it
+	queued   bool         // it counts among the Client's queuedNames
+	nobody   bool         // its requests name no waiter; set before the first
 }
 
-// slot is one slot of an acquisition.
-type slot struct {
+// slotState is one slot of an acquisition.
+type slotState struct {
 	name     string
 	sighting *sightings.Sighting // of the holder, shared by the Client's callers; nil until it is found
 	stopRead func()              // cancels the read that is planned, if one is
@@ -53,14 +48,6 @@ type slot struct {
 type Managed struct {
 	Changed func()      // called when the next request is due at another time; without locks
 	Crowded func() bool // reports whether a request would wait for others
-}
-
-// Grant is a lease that an acquisition was granted.
-type Grant struct {
-	lease   driver.Lease
-	slot    int
-	inDoubt waiter.InDoubt // a duplicate of the request may land
-	start   time.Duration  // just before the request was sent; the lease's time counts from here
 }
 
 // NewAcquisition returns an acquisition whose hold has a policy of its own.
@@ -82,7 +69,7 @@ func (c *Client) NewManagedAcquisition(p *Policy, name string, s settings.Settin
 func (c *Client) newAcquisition(p *Policy, name string, s settings.Settings, m Managed) *Acquisition {
 	a := &Acquisition{client: c, name: name, settings: s, policy: p, managed: m, Emit: p.Emit}
 	if a.slots = a.one[:]; s.Slots > 1 {
-		a.slots = make([]slot, s.Slots)
+		a.slots = make([]slotState, s.Slots)
 	}
 	for i := range a.slots {
 		a.slots[i].name = slotName(name, i)
@@ -104,181 +91,9 @@ func (a *Acquisition) Next() (at time.Duration, retry bool) {
 	return at, a.waiter.Retrying()
 }
 
-// Try sends the requests that are due, one after another and one for each slot, until one is granted.
-// Any outcome but a refusal or a damaged record of one of several slots ends it, so that a failing
-// backend is not called once for each slot. After a refusal, one read finds out which of the other
-// slots are held, where the backend reads in batches.
-func (a *Acquisition) Try(ctx context.Context) (Grant, error) {
-	a.omitOwnSlots()
-	for range a.slots {
-		a.mu.Lock()
-		slot, at := a.waiter.Next()
-		a.mu.Unlock()
-		if at > a.client.now() {
-			break
-		}
-		g, err := a.send(ctx, slot)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return g, err
-		case errors.Is(err, driver.ErrHeld):
-			a.inspectDue(ctx)
-		case errors.Is(err, driver.ErrDamaged) && len(a.slots) > 1: // the other slots have records of their own
-		default:
-			return g, err
-		}
-	}
-	return Grant{}, cmp.Or(a.lastErr(), driver.ErrHeld)
-}
-
-// omitOwnSlots has the slots left out that this process holds.
-func (a *Acquisition) omitOwnSlots() {
-	if len(a.slots) == 1 {
-		return
-	}
-	held := a.client.queues.heldSlots(a.name)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.perform(a.waiter.Own(a.client.now(), held))
-}
-
-// inspectDue reads the records of the slots whose requests are due, if there are several: those that
-// others hold need no request.
-func (a *Acquisition) inspectDue(ctx context.Context) {
-	inspector := a.client.capabilities.BatchInspector
-	if inspector == nil || len(a.slots) == 1 {
-		return
-	}
-	a.mu.Lock()
-	due := a.waiter.Due(a.client.now())
-	a.mu.Unlock()
-	if len(due) < 2 {
-		return
-	}
-	names := make([]string, len(due))
-	for i, slot := range due {
-		names[i] = a.slots[slot].name
-	}
-	ctx, cancel := context.WithTimeout(ctx, a.settings.RequestTimeout)
-	defer cancel()
-	records, errs := batchread.Inspect(ctx, inspector, a.lane().waiter, names)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i, slot := range due {
-		_, actions := a.waiter.Inspected(a.client.now(), slot, records[i], errs[i] != nil)
-		a.perform(actions)
-	}
-}
-
-// send sends the request for one slot with a time limit, and notes its outcome.
-func (a *Acquisition) send(ctx context.Context, slot int) (Grant, error) {
-	s := &a.settings
-	limited, cancel := context.WithTimeout(ctx, s.RequestTimeout)
-	defer cancel()
-	a.mu.Lock()
-	// Promise 2: the lease's time counts from before the request. The backend's own count begins
-	// no earlier.
-	start := a.client.now()
-	id, queueFor, actions := a.waiter.Send(start, slot)
-	a.perform(actions)
-	req := driver.Request{Name: a.slots[slot].name, ID: id, Owner: s.Owner, TTL: s.TTL, Data: s.Data, Mode: s.Mode,
-		Waiter: a.lane().waiter, QueueFor: queueFor}
-	// Promise 10: the backend replaces a holder that has not renewed for one whole TTL of this
-	// Client's elapsed time, whatever its expiry says, and only that very revision.
-	req.Replace = a.client.sightings.Stuck(a.sighting(slot))
-	contended := a.waiter.Refused(slot)
-	if a.queued {
-		a.lane().positions.note(func(p *waitqueue.Positions[asker]) { p.Sent(req.Name) })
-	}
-	a.mu.Unlock()
-	if a.nobody {
-		req.Waiter = ""
-	}
-	returned := false
-	defer func() {
-		if !returned { // the driver panicked: the request may have been sent
-			a.noteOutcome(ctx, slot, errPanicked)
-		}
-	}()
-	got, err := a.client.locker.TryAcquire(limited, req)
-	returned = true
-	if err == nil && a.client.now() >= s.LossAt(start) {
-		// Promise 1: a grant that arrives after its own loss time never becomes a hold. The
-		// lease may be another's by now.
-		err = driver.Errorf("acquire %q: %w: the reply came too late", req.Name, driver.ErrLost)
-	}
-	inDoubt := a.noteOutcome(ctx, slot, err)
-	// Promise 3: the backend alone makes tokens. The rest of the lease is what was requested.
-	lease := driver.Lease{Name: req.Name, ID: id, Owner: s.Owner, TTL: s.TTL, Token: got.Token, Mode: req.Mode,
-		Contended: got.Contended || contended, State: got.State}
-	return Grant{lease, slot, inDoubt, start}, err
-}
-
-// noteOutcome notes the outcome of the request for a slot. It returns which requests with the ID of a
-// grant are in doubt.
-func (a *Acquisition) noteOutcome(ctx context.Context, slot int, err error) waiter.InDoubt {
-	answer, report := waiter.Answer{IDReleased: errors.Is(err, driver.ErrIDReleased)}, false
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	name, before := a.slots[slot].name, a.last
-	a.last = err
-	switch {
-	case err == nil:
-	case ctx.Err() != nil && !refusesRequest(err, name) && !notSent(err, name): // it may be the cause of the caller's own context
-		answer.Outcome = waiter.Unknown
-		if errors.Is(before, driver.ErrHeld) {
-			a.last = before // the end of the caller's context does not say why the lock was not granted
-		}
-	case errors.Is(err, driver.ErrHeld):
-		a.noteHeld(err)
-		answer.Outcome = waiter.Refused
-		if held := (*driver.HeldError)(nil); errors.As(err, &held) {
-			answer.Holder, answer.Reserved = &held.Record, held.Reserved
-			if unread(held) && len(a.slots) == 1 && isBlocked(before) {
-				a.last = before // this time nobody could be asked who keeps the request from an answer
-			}
-		}
-	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrClosed):
-		answer.Outcome = waiter.Failed
-	case driver.Lasting(err): // it is certain, so nothing is in doubt
-		answer.Outcome, answer.OnlySlot, report = waiter.Failed, errors.Is(err, driver.ErrDamaged), a.goesOn()
-		if answer.OnlySlot && len(a.slots) > 1 && errors.Is(before, driver.ErrHeld) {
-			a.last = before // a damaged record is not why the caller waits
-		}
-	case notSent(err, name):
-		answer.Outcome, report = waiter.Failed, ctx.Err() == nil
-	default:
-		answer.Outcome, report = waiter.Unknown, true
-		if errors.Is(err, driver.ErrLost) {
-			answer.Outcome = waiter.TooLate
-		}
-	}
-	if report {
-		a.Emit(event.Event{Type: event.Error, Name: name, Op: "acquire", Err: err, Time: time.Now()})
-	}
-	inDoubt := a.waiter.InDoubt(slot)
-	a.notePosition(name, answer)
-	a.perform(a.waiter.Answered(a.client.now(), slot, answer))
-	if err == nil {
-		a.leave(slot)
-	}
-	return inDoubt
-}
-
 // noteHeld notes the refusal of one slot, or what a read has shown instead. mu is held.
 func (a *Acquisition) noteHeld(err error) {
 	a.answered, a.last = true, allHeld(a.name, len(a.slots), err)
-}
-
-// unread reports whether a refusal names neither a holder nor what keeps the record from being read.
-func unread(held *driver.HeldError) bool {
-	return held.Record.Token == 0 && held.Record.Owner == "" && held.Record.Blocked == ""
-}
-
-// isBlocked reports whether err is a refusal that names what keeps the record from being read.
-func isBlocked(err error) bool {
-	var held *driver.HeldError
-	return errors.As(err, &held) && held.Record.Blocked != ""
 }
 
 // lastErr returns why the lock was not granted.
@@ -288,73 +103,12 @@ func (a *Acquisition) lastErr() error {
 	return a.last
 }
 
-// refusesRequest reports whether err is the backend's refusal of a request for this name, and not the
-// cause of the end of the caller's context, which may be the refusal of another lock.
-func refusesRequest(err error, name string) bool {
-	var op *driver.OpError
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return false
-	}
-	return errors.As(err, &op) && op.Name == name && (errors.Is(err, driver.ErrHeld) || driver.Lasting(err))
-}
-
-// notSent reports whether the request for this name certainly never left the process. An error of another name belongs to
-// another call, and may be the cause of the end of the caller's context.
-func notSent(err error, name string) bool {
-	var op *driver.OpError
-	return driver.NotSent(err) && errors.As(err, &op) && op.Name == name
-}
-
-// goesOn reports whether a lasting error ([driver.Lasting]) is reported and retried, instead of
-// returned: the caller waits already, or it is a runner, a LeaseManager or Partitions. mu is held.
-func (a *Acquisition) goesOn() bool { return a.answered || a.policy.Role != telemetry.Plain }
-
-// Identify reads the record of a holder that the backend's refusals do not name, once, so that
-// observers are notified of it.
-func (a *Acquisition) Identify(ctx context.Context) {
-	a.mu.Lock()
-	slot, ok := a.waiter.Unidentified()
-	ok = ok && errors.Is(a.last, driver.ErrHeld)
-	a.mu.Unlock()
-	if !ok {
-		return
-	}
-	holder, err := a.client.Inspect(ctx, a.slots[slot].name)
-	if err != nil || holder.State != driver.StateHeld {
-		holder = driver.Record{} // there is a holder, and nothing more is known of it
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.perform(a.waiter.Identified(slot, holder.Owner, holder.Token))
-}
-
 // join says that the caller waits, until it is granted the lock or calls Abandon.
 func (a *Acquisition) join() {
 	if a.queued = a.waiter.Join(); a.queued {
 		a.client.queuedNames.Add(1)
 		a.lane().positions.begin(a.name, a)
 	}
-}
-
-// notePosition notes what a request has shown of the position in the backend's queue. mu is held.
-func (a *Acquisition) notePosition(name string, answer waiter.Answer) {
-	if !a.queued {
-		return
-	}
-	a.lane().positions.note(func(p *waitqueue.Positions[asker]) {
-		switch answer.Outcome {
-		case waiter.Granted:
-			p.Granted(name)
-		case waiter.Refused:
-			position := 0
-			if answer.Holder != nil {
-				position = answer.Holder.Position
-			}
-			p.Refused(name, position)
-		case waiter.Failed:
-			p.Failed(name)
-		}
-	})
 }
 
 // leave ends the wait. granted is the slot that was granted, or -1. mu is held.
@@ -372,4 +126,136 @@ func (a *Acquisition) Abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.leave(-1)
+}
+
+// perform does what the Waiter wants. mu is held.
+func (a *Acquisition) perform(actions []waiter.Action) {
+	for _, do := range actions {
+		s := &a.slots[do.Slot]
+		switch do.Kind {
+		case waiter.Read:
+			a.stopRead(s)
+			s.stopRead = a.lane().reader.Read(s.name, do.At, func(r driver.Record, err error) { a.noteRead(do.Slot, do.Number, r, err) })
+		case waiter.DropRead:
+			a.stopRead(s)
+		case waiter.CleanUp:
+			l := driver.Lease{Name: s.name, ID: do.ID, Owner: a.settings.Owner, TTL: a.settings.TTL, Mode: a.settings.Mode}
+			a.client.CleanUp(l, do.At, a.settings.RequestTimeout, a.Emit)
+		case waiter.Report:
+			a.Emit(event.Event{Type: event.HolderSeen, Name: s.name, Owner: do.Owner, Token: do.Token, Time: time.Now()})
+		}
+	}
+}
+
+func (a *Acquisition) stopRead(s *slotState) {
+	if s.stopRead != nil {
+		s.stopRead()
+		s.stopRead = nil
+	}
+}
+
+// noteRead notes the result of a read.
+func (a *Acquisition) noteRead(slot, number int, r driver.Record, err error) {
+	if a.client.closing.Err() != nil {
+		return // the caller's context ends, too
+	}
+	a.mu.Lock()
+	shown, actions := a.waiter.Read(a.client.now(), slot, number, r, err != nil)
+	switch shown {
+	case waiter.Held:
+		a.noteHeld(&driver.HeldError{Record: r})
+	case waiter.Failure:
+		a.Emit(event.Event{Type: event.Error, Name: a.slots[slot].name, Op: "inspect", Err: err, Time: time.Now()})
+	}
+	a.perform(actions)
+	a.mu.Unlock()
+	if shown != waiter.Nothing {
+		a.changed()
+	}
+}
+
+// wake notes a call of the Waker.
+func (a *Acquisition) wake(slot int, up driver.Wakeup) {
+	now := a.client.now()
+	if a.managed.Crowded == nil {
+		a.client.wakeups.note(now)
+	}
+	a.mu.Lock()
+	a.perform(a.waiter.Woken(now, slot, up))
+	a.mu.Unlock()
+	a.changed()
+}
+
+// askAgain has the acquisition send another request for a lock without slots: it may have lost its position.
+func (a *Acquisition) askAgain() { a.wake(0, driver.Wakeup{}) }
+
+// Watch has the backend's Waker, if there is one, wake the acquisition when a slot may be free. The caller
+// has seen a refusal. A caller that waits for one of several slots has no position.
+func (a *Acquisition) Watch() (stop func()) {
+	can := &a.client.capabilities
+	var stops []func()
+	for slot := range a.slots {
+		name := a.slots[slot].name
+		switch {
+		case can.Waker != nil && can.Queue != nil && len(a.slots) == 1:
+			stops = append(stops, can.Waker.Wake(name, a.lane().waiter, func(up driver.Wakeup) { a.wake(slot, up) }))
+		case a.client.Watches():
+			stops = append(stops, can.Waker.Wake(name, "", func(up driver.Wakeup) {
+				if up.Kind == driver.MayBeFree { // every waiter was woken, and nothing is reserved for this one
+					up.Kind, up.After = driver.WakingBegan, 0
+				}
+				a.wake(slot, up)
+			}))
+		}
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// sighting returns the sighting of a slot's holder, which may be an earlier caller's, or nil. mu is held.
+func (a *Acquisition) sighting(slot int) *sightings.Sighting {
+	s := &a.slots[slot]
+	if s.sighting == nil {
+		s.sighting = a.client.sightings.Find(s.name)
+	}
+	return s.sighting
+}
+
+// env is what the Waiter of an acquisition knows of the Client. mu is held.
+type env Acquisition
+
+func (*env) NewID() driver.LeaseID { return newLeaseID() }
+
+func (*env) Random(d time.Duration) time.Duration { return timing.RandomDuration(d) }
+
+func (e *env) See(slot int, holder driver.Record) {
+	s := &e.slots[slot]
+	s.sighting = e.client.sightings.See(s.name, holder, s.sighting)
+}
+
+func (e *env) StuckAt(slot int) time.Duration {
+	return e.client.sightings.StuckAt((*Acquisition)(e).sighting(slot))
+}
+
+// refreshedPerRound is how many positions in the backend's queues this process refreshes in one round. There is one at each poll
+// interval.
+const refreshedPerRound = 32
+
+func (e *env) RefreshRounds() int64 {
+	return 1 + max(e.client.queuedNames.Load()-1, 0)/refreshedPerRound
+}
+
+func (e *env) Crowded(now time.Duration) bool {
+	if e.managed.Crowded != nil {
+		return e.managed.Crowded()
+	}
+	return e.client.wakeups.flood(now)
+}
+
+// waiterSettings is what the Waiter knows of the settings.
+func waiterSettings(s settings.Settings) waiter.Settings {
+	return waiter.Settings{Timing: s.Timing, Poll: s.Poll, WatchedPoll: s.WatchedPoll, PollSet: s.PollSet}
 }

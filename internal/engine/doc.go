@@ -22,7 +22,7 @@
 //     ([Client.WaitAcquire], queue.go). [Client.TryOnce] begins with ASKING.
 //   - granted: the backend has granted the request, and the answer came before the loss ([Acquisition.Try], [Client.NewHold]).
 //     The lease counts from the moment before the request was sent.
-//   - refused: another holds the lock, or the request has failed (acquisition.go, noteOutcome). After a final error the caller
+//   - refused: another holds the lock, or the request has failed (request.go, noteOutcome). After a final error the caller
 //     gives up (wait.go, isFinal).
 //   - due: the Waiter says so. The holder's lease has expired or the holder is stuck, the backend's Waker has called, this
 //     process has freed the lock, or the poll interval or a backoff has passed (waiter/plan.go, waiter/wake.go).

@@ -10,24 +10,24 @@ type fault struct {
 }
 
 const (
-	acquisition = "internal/engine/acquisition.go"
-	outcome     = "internal/engine/waiter/outcome.go"
-	cleanup     = "internal/engine/cleanup.go"
-	hold        = "internal/engine/hold.go"
-	queue       = "internal/engine/queue.go"
-	release     = "internal/engine/release.go"
-	renewer     = "internal/renewal/renewer.go"
-	lockstate   = "driver/lockstate/lockstate.go"
-	seen        = "internal/sightings/sightings.go"
-	sighted     = "driver/sightings/sightings.go"
-	positions   = "driver/lockstate/queue.go"
-	leaving     = "driver/waitqueue/positions.go"
-	hints       = "driver/waitqueue/stream.go"
-	wake        = "internal/engine/waiter/wake.go"
-	schedule    = "internal/engine/waiter/plan.go"
-	timings     = "internal/timing/timing.go"
-	readers     = "driver/lockstate/readers.go"
-	several     = "internal/engine/multiwait.go"
+	request   = "internal/engine/request.go"
+	outcome   = "internal/engine/waiter/outcome.go"
+	cleanup   = "internal/engine/cleanup.go"
+	hold      = "internal/engine/hold.go"
+	queue     = "internal/engine/queue.go"
+	release   = "internal/engine/release.go"
+	renewer   = "internal/renewal/renewer.go"
+	lockstate = "driver/lockstate/lockstate.go"
+	seen      = "internal/sightings/sightings.go"
+	sighted   = "driver/sightings/sightings.go"
+	positions = "driver/lockstate/queue.go"
+	leaving   = "driver/waitqueue/positions.go"
+	hints     = "driver/waitqueue/stream.go"
+	wake      = "internal/engine/waiter/wake.go"
+	schedule  = "internal/engine/waiter/plan.go"
+	timings   = "internal/timing/timing.go"
+	readers   = "driver/lockstate/readers.go"
+	several   = "internal/engine/multiwait.go"
 )
 
 var faults = []fault{
@@ -76,7 +76,7 @@ var faults = []fault{
 		"	case errors.Is(err, driver.ErrLost):", "	case errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrDenied):",
 	},
 	{
-		"a request in doubt counts as not sent", "5", acquisition,
+		"a request in doubt counts as not sent", "5", request,
 		"	return driver.NotSent(err) && errors.As(err, &op) && op.Name == name\n", "	return !errors.As(err, &op) || name != \"\"\n",
 	},
 	{
@@ -203,7 +203,7 @@ var faults = []fault{
 		"max(s.lasts, minQueueFor)/2), pollJitter))", "max(s.lasts, minQueueFor)/2)*20, pollJitter))",
 	},
 	{
-		"a release does not say that others wait", "–", acquisition,
+		"a release does not say that others wait", "–", request,
 		"Contended: got.Contended || contended,", "Contended: got.Contended && contended,",
 	},
 	{
