@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -276,3 +278,22 @@ func (c *Client) Base() context.Context { return c.base }
 // AddNames changes the number of names that LeaseManagers manage: for each, an observer may fall a
 // few more events behind.
 func (c *Client) AddNames(n int) { c.observers.names.Add(int64(n)) }
+
+// HoldsOf returns the holds of a lock, or of a slot's record, that the Client has now, in the order of their tokens: several if it
+// reads. Like ClockMoved and RenewNow it is for package holdfasttest.
+func (c *Client) HoldsOf(name string) []*Hold {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []*Hold
+	for h := range c.holds {
+		if h.Name() == name && h.Err() == nil {
+			all = append(all, h)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Hold) int { return cmp.Compare(a.Token(), b.Token()) })
+	return all
+}
+
+// ClockMoved makes the Client notice at once that its clock has moved by more than the time that
+// its timers measured, as after a suspend. Otherwise it notices within a second.
+func (c *Client) ClockMoved() { c.renewer.ClockMoved() }

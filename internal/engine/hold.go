@@ -8,7 +8,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
-	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/renewal"
 	"github.com/holdfast-go/holdfast/internal/timing"
@@ -133,56 +132,26 @@ func (h *Hold) Encloses(ctx context.Context) bool {
 	return false
 }
 
-// NewHold makes a hold of a lease that was granted to a, and begins to renew it. The hold's
-// context descends from parent.
-func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
-	h := c.PrepareHold(parent, a, g, managed)
-	h.Begin(g)
-	return h
-}
-
-// PrepareHold makes a hold. Begin must follow.
-func (c *Client) PrepareHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
-	h := &Hold{client: c, managed: managed, parent: parent, policy: a.policy,
-		slot: int32(g.slot), isInDoubt: g.inDoubt.Any, inDoubtUntil: g.inDoubt.Until}
-	h.entry.Init(&a.policy.Policy, g.lease, h)
-	if m := h.measure(parent, telemetry.Hold); m != nil {
-		h.parent = m
+// heldWithin returns a renewed hold that ctx descends from, if such holds have all slots of the
+// lock, and else nil. A caller with that ctx would deadlock if it waited for them.
+func (c *Client) heldWithin(ctx context.Context, name string, slots int) *Hold {
+	own := map[int]*Hold{}
+	for in := holdContextFrom(ctx); in != nil; in = in.outer {
+		if slot, ok := slotOf(name, in.hold.Name(), slots); ok && in.hold.client == c && in.hold.keepsLock() {
+			if own[slot] = in.hold; len(own) == slots {
+				return in.hold
+			}
+		}
 	}
-	return h
+	return nil
 }
 
-// Begin reports the hold and begins to renew its lease. It calls no function of a user, so the caller
-// may hold a mutex.
-func (h *Hold) Begin(g Grant) {
-	c := h.client
-	c.mu.Lock()
-	c.holds[h] = struct{}{}
-	c.mu.Unlock()
-	c.queues.took(h, c.now())
-	h.entry.Report(event.Acquired, "", nil)
-	c.renewer.Add(&h.entry, g.start)
-	if c.closing.Err() != nil {
-		h.shutDown(c.closing) // Shutdown may not have seen this hold
-	}
-}
+// keepsLock reports whether the lease is renewed and its release has not begun. The context may have ended already.
+func (h *Hold) keepsLock() bool { return h.LeaseErr() == nil && h.release.Load() == nil }
 
-// shutDown ends the hold's context for a Shutdown, and releases the lock.
-func (h *Hold) shutDown(ctx context.Context) {
-	h.cancel(cause.ErrShutdown)
-	// Promise 7: a hold with a function is released after the function has returned.
-	if !h.managed {
-		h.client.background.Go(func() { _ = h.Release(ctx) }) // a failure is reported to the observers
-	}
-}
-
-// Lost ends the hold without a release. The Renewer calls it.
-func (h *Hold) Lost(cause error) {
-	// Promise 2: the context ends at the local deadline, before another can be granted the lock.
-	h.cancel(cause)
-	h.client.queues.freed(h, h.client.now())
-	h.policy.over(h, false)
-	h.measured().loss(cause)
+// errSelfDeadlock is the error of a caller within a hold that it would wait for.
+func errSelfDeadlock(name string, h *Hold) error {
+	return driver.Errorf("lock %q: the caller itself holds it and would deadlock: %w", name, h.heldError())
 }
 
 // GiveUp ends the hold for a cause and stops its renewal, so that the lease expires even if the
@@ -317,3 +286,6 @@ func (h *Hold) Cancel(cause error) { h.cancel(cause) }
 
 // StopRenewal stops renewing the lease. The hold's owner releases it.
 func (h *Hold) StopRenewal() { h.client.renewer.Remove(&h.entry) }
+
+// RenewNow renews the lease at once.
+func (h *Hold) RenewNow() { h.client.renewer.RenewNow(&h.entry) }

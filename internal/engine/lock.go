@@ -3,9 +3,12 @@ package engine
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
+	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
@@ -58,6 +61,38 @@ func (c *Client) waitAcquire(
 		err = c.WaitEnded(ctx, name, cmp.Or(c.queues.reason(w), err))
 	}
 	return nil, err
+}
+
+// ownHoldNotice is how long holds of this process keep a caller waiting before that is reported.
+// It is longer than callers of one process usually wait for each other.
+const ownHoldNotice = 30 * time.Second
+
+// awaitTurn waits until the waiter is the first of its queue and may send requests, or until
+// ctx ends. It reports a hold of this process that keeps it waiting for long, since the program
+// may have forgotten to release it.
+func (c *Client) awaitTurn(ctx context.Context, w *localWaiter, emit Emit) {
+	select {
+	case <-w.admitted:
+		return
+	default:
+	}
+	notice := time.NewTimer(ownHoldNotice)
+	defer notice.Stop()
+	for {
+		select {
+		case <-w.admitted:
+			return
+		case <-ctx.Done():
+			return
+		case <-notice.C:
+			h, again := c.queues.longOwnHold(w, c.now(), ownHoldNotice)
+			if h != nil {
+				l := h.Lease()
+				emit(event.Event{Type: event.HolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), Own: true})
+			}
+			notice.Reset(again)
+		}
+	}
 }
 
 // WaitEnded returns an error that says both why waiting ended and why the lock was not granted,
@@ -141,4 +176,38 @@ func (c *Client) granted(parent context.Context, a *Acquisition, g Grant, manage
 		return nil, cause.ErrShutdown
 	}
 	return c.NewHold(parent, a, g, managed), nil
+}
+
+// NewHold makes a hold of a lease that was granted to a, and begins to renew it. The hold's
+// context descends from parent.
+func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
+	h := c.PrepareHold(parent, a, g, managed)
+	h.Begin(g)
+	return h
+}
+
+// PrepareHold makes a hold. Begin must follow.
+func (c *Client) PrepareHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
+	h := &Hold{client: c, managed: managed, parent: parent, policy: a.policy,
+		slot: int32(g.slot), isInDoubt: g.inDoubt.Any, inDoubtUntil: g.inDoubt.Until}
+	h.entry.Init(&a.policy.Policy, g.lease, h)
+	if m := h.measure(parent, telemetry.Hold); m != nil {
+		h.parent = m
+	}
+	return h
+}
+
+// Begin reports the hold and begins to renew its lease. It calls no function of a user, so the caller
+// may hold a mutex.
+func (h *Hold) Begin(g Grant) {
+	c := h.client
+	c.mu.Lock()
+	c.holds[h] = struct{}{}
+	c.mu.Unlock()
+	c.queues.took(h, c.now())
+	h.entry.Report(event.Acquired, "", nil)
+	c.renewer.Add(&h.entry, g.start)
+	if c.closing.Err() != nil {
+		h.shutDown(c.closing) // Shutdown may not have seen this hold
+	}
 }

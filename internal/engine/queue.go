@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
@@ -104,38 +102,6 @@ func (qs *queues) awaited(names []string) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	return slices.ContainsFunc(names, func(name string) bool { return qs.byName[name].first() != nil })
-}
-
-// ownHoldNotice is how long holds of this process keep a caller waiting before that is reported.
-// It is longer than callers of one process usually wait for each other.
-const ownHoldNotice = 30 * time.Second
-
-// awaitTurn waits until the waiter is the first of its queue and may send requests, or until
-// ctx ends. It reports a hold of this process that keeps it waiting for long, since the program
-// may have forgotten to release it.
-func (c *Client) awaitTurn(ctx context.Context, w *localWaiter, emit Emit) {
-	select {
-	case <-w.admitted:
-		return
-	default:
-	}
-	notice := time.NewTimer(ownHoldNotice)
-	defer notice.Stop()
-	for {
-		select {
-		case <-w.admitted:
-			return
-		case <-ctx.Done():
-			return
-		case <-notice.C:
-			h, again := c.queues.longOwnHold(w, c.now(), ownHoldNotice)
-			if h != nil {
-				l := h.Lease()
-				emit(event.Event{Type: event.HolderSeen, Name: l.Name, Owner: l.Owner, Token: l.Token, Time: time.Now(), Own: true})
-			}
-			notice.Reset(again)
-		}
-	}
 }
 
 // leave removes a waiter, wherever in the queue it is.

@@ -14,6 +14,24 @@ import (
 	"github.com/holdfast-go/holdfast/internal/event"
 )
 
+// Lost ends the hold without a release. The Renewer calls it.
+func (h *Hold) Lost(cause error) {
+	// Promise 2: the context ends at the local deadline, before another can be granted the lock.
+	h.cancel(cause)
+	h.client.queues.freed(h, h.client.now())
+	h.policy.over(h, false)
+	h.measured().loss(cause)
+}
+
+// shutDown ends the hold's context for a Shutdown, and releases the lock.
+func (h *Hold) shutDown(ctx context.Context) {
+	h.cancel(cause.ErrShutdown)
+	// Promise 7: a hold with a function is released after the function has returned.
+	if !h.managed {
+		h.client.background.Go(func() { _ = h.Release(ctx) }) // a failure is reported to the observers
+	}
+}
+
 // release is the one release of a hold.
 type release struct {
 	began    time.Duration
@@ -168,6 +186,24 @@ func (h *Hold) leftToExpire(err error) error {
 		err = driver.Errorf("%w; then %v", doubt, err)
 	}
 	return driver.Errorf("release %q: outcome unknown, the lock may stay held until its lease expires: %w", h.Name(), err)
+}
+
+// Where a Waker wakes the waiters but nothing orders them, the next waiter of this process yields after a release: it lets other
+// processes send their requests first, since they learn of the release later. Without a Waker it need not: processes that poll would
+// hardly ever find the lock free. With a Queue the backend has the order.
+const (
+	minYield = time.Millisecond
+	maxYield = 100 * time.Millisecond
+)
+
+// yieldUntil is until when the next waiter of this process lets other processes send their
+// requests: for as long as the release took, which is about when they learn of it.
+func (h *Hold) yieldUntil() time.Duration {
+	c, now := h.client, h.client.now()
+	if c.capabilities.Waker == nil {
+		return now
+	}
+	return now + min(max(now-h.release.Load().began, minYield), maxYield)
 }
 
 // Finish releases a hold whose function has returned or panicked. It waits for a limited time: if

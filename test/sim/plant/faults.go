@@ -52,7 +52,7 @@ var faults = []fault{
 		"	case current:\n		e.noteFailure(err, now)", "	case current:\n		e.countFrom(now)\n		e.noteFailure(err, now)",
 	},
 	{
-		"a loss leaves the context live", "2", hold,
+		"a loss leaves the context live", "2", release,
 		"	h.cancel(cause)\n	h.client.queues.freed(h, h.client.now())", "	h.client.queues.freed(h, h.client.now())",
 	},
 	{
@@ -141,7 +141,7 @@ var faults = []fault{
 		"	m.planRelease(n, at)\n}\n\n// releaseNow", "	_ = at\n}\n\n// releaseNow",
 	},
 	{
-		"a hold leaves a goroutine", "–", hold,
+		"a hold leaves a goroutine", "–", "internal/engine/lock.go",
 		"	h.entry.Report(event.Acquired, \"\", nil)\n", "	h.entry.Report(event.Acquired, \"\", nil)\n	go func() { <-make(chan struct{}) }()\n",
 	},
 	{
