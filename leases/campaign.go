@@ -95,7 +95,7 @@ func (m *LeaseManager) attempt(n *managedName, c *campaign) {
 		m.client.Work().Done()
 		return
 	}
-	h := m.client.PrepareHold(context.Background(), a, grant, true)
+	h := m.client.NewHold(context.Background(), a, grant, true)
 	m.mu.Lock()
 	var calls deferredCalls
 	calls.add(c.stopWatch)

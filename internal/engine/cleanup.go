@@ -76,7 +76,7 @@ func (u *cleanup) run() {
 // releaseOnce sends one release of a cleanup.
 func (c *Client) releaseOnce(ctx context.Context, l driver.Lease, limit time.Duration) error {
 	if c.closing.Err() != nil {
-		return c.releases.sendLimited(ctx, l, limit)
+		return c.releases.sendLimited(ctx, l, limit, true)
 	}
 	return c.releases.send(ctx, l, limit)
 }

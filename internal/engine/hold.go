@@ -32,7 +32,7 @@ type Hold struct {
 	takenAt      time.Duration           // when the queue was notified of it
 	nextHolder   *Hold                   // of this process, in the same queue
 	writer       atomic.Pointer[writer]  // of its data; nil until it is used
-	handle       atomic.Pointer[any]     // what the program has of it; nil until it asks
+	handle
 }
 
 // OwnedByFunction reports whether Do, a runner, Partitions or a LeaseManager with a function releases the hold, after the function has
@@ -44,13 +44,16 @@ func (h *Hold) OwnedByFunction() bool {
 // InMultiHold reports whether the hold is released together with others.
 func (h *Hold) InMultiHold() bool { return h.policy.multi != nil }
 
+// handle is what the program has of a hold: nil until it asks.
+type handle struct{ made atomic.Pointer[any] }
+
 // Handle returns what the program has of the hold, the same each time. newHandle makes it.
-func (h *Hold) Handle(newHandle func() any) any {
-	if h.handle.Load() == nil {
+func (h *handle) Handle(newHandle func() any) any {
+	if h.made.Load() == nil {
 		made := newHandle()
-		h.handle.CompareAndSwap(nil, &made)
+		h.made.CompareAndSwap(nil, &made)
 	}
-	return *h.handle.Load()
+	return *h.made.Load()
 }
 
 // ownContext is the context that a hold ends.

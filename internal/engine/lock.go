@@ -175,19 +175,13 @@ func (c *Client) granted(parent context.Context, a *Acquisition, g Grant, manage
 		c.work.Done()
 		return nil, cause.ErrShutdown
 	}
-	return c.NewHold(parent, a, g, managed), nil
-}
-
-// NewHold makes a hold of a lease that was granted to a, and begins to renew it. The hold's
-// context descends from parent.
-func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
-	h := c.PrepareHold(parent, a, g, managed)
+	h := c.NewHold(parent, a, g, managed)
 	h.Begin(g)
-	return h
+	return h, nil
 }
 
-// PrepareHold makes a hold. Begin must follow.
-func (c *Client) PrepareHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
+// NewHold makes a hold of a lease that was granted to a. Its context descends from parent. Begin must follow.
+func (c *Client) NewHold(parent context.Context, a *Acquisition, g Grant, managed bool) *Hold {
 	h := &Hold{client: c, managed: managed, parent: parent, policy: a.policy,
 		slot: int32(g.slot), isInDoubt: g.inDoubt.Any, inDoubtUntil: g.inDoubt.Until}
 	h.entry.Init(&a.policy.Policy, g.lease, h)

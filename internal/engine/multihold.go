@@ -22,10 +22,10 @@ import (
 // succeeded, it ends them all.
 type MultiHold struct {
 	multiContext
+	handle
 	client  *Client
 	names   []string
-	managed bool // DoAll releases it
-	handle  atomic.Pointer[any]
+	managed bool          // DoAll releases it
 	lost    chan struct{} // has a value after a member has ended, until it is complete; its capacity is 1
 
 	mu       sync.Mutex
@@ -119,15 +119,6 @@ func MultiHoldFrom(ctx context.Context) (*MultiHold, bool) {
 		}
 	}
 	return nil, false
-}
-
-// Handle returns what the program has of the hold, the same each time. newHandle makes it.
-func (m *MultiHold) Handle(newHandle func() any) any {
-	if m.handle.Load() == nil {
-		made := newHandle()
-		m.handle.CompareAndSwap(nil, &made)
-	}
-	return *m.handle.Load()
 }
 
 // OwnedByFunction reports whether DoAll releases the hold.

@@ -144,12 +144,9 @@ func (h *Hold) releaseContext(ctx context.Context) context.Context {
 // again after that time.
 func (h *Hold) TryRelease(ctx context.Context, n int) (retryIn time.Duration, err error) {
 	c, e := h.client, &h.entry
-	switch many := c.closing.Err() != nil || e.Role == telemetry.Managed; {
-	case many && n == 0:
-		err = c.releases.sendTogether(ctx, e.Lease, e.Timing.RequestTimeout)
-	case many:
-		err = c.releases.sendLimited(ctx, e.Lease, e.Timing.RequestTimeout)
-	default:
+	if c.closing.Err() != nil || e.Role == telemetry.Managed { // many are released at once
+		err = c.releases.sendLimited(ctx, e.Lease, e.Timing.RequestTimeout, n > 0)
+	} else {
 		err = c.releases.send(ctx, e.Lease, e.Timing.RequestTimeout)
 	}
 	return h.noteRelease(n, err)

@@ -90,45 +90,20 @@ func (r *releases) send(ctx context.Context, l driver.Lease, limit time.Duration
 	return r.locker.Release(ctx, l)
 }
 
-// sendLimited is send, when few enough others are under way.
-func (r *releases) sendLimited(ctx context.Context, l driver.Lease, limit time.Duration) error {
-	return r.wait(ctx, r.limited, l, limit)
+// sendLimited sends one release when few enough others are under way. Unless it goes alone it may share a call with others. If
+// that call fails, the outcome of each is unknown.
+func (r *releases) sendLimited(ctx context.Context, l driver.Lease, limit time.Duration, alone bool) error {
+	w := r.prepare(ctx, l, limit)
+	return r.sendAll([]*waitingRelease{w}, alone)(w)
 }
 
-// sendTogether is sendLimited for a release that may share a call with others. If that call fails, the outcome
-// of each is unknown.
-func (r *releases) sendTogether(ctx context.Context, l driver.Lease, limit time.Duration) error {
-	if r.shared == nil {
-		return r.sendLimited(ctx, l, limit)
-	}
-	return r.wait(ctx, r.shared, l, limit)
-}
-
-// sendAll is sendTogether for several releases of one caller: they share a call if one may begin, whoever else waits. It
-// returns the function that waits for the result of one. A retry goes by itself.
-func (r *releases) sendAll(ws []*waitingRelease, retry bool) (await func(*waitingRelease) error) {
+// sendAll is sendLimited for several releases of one caller: they share a call if one may begin, whoever else waits. It
+// returns the function that waits for the result of one.
+func (r *releases) sendAll(ws []*waitingRelease, alone bool) (await func(*waitingRelease) error) {
 	calls := r.shared
-	if calls == nil || retry {
+	if calls == nil || alone {
 		calls = r.limited
 	}
-	r.add(calls, ws)
-	return func(w *waitingRelease) error { return r.await(calls, w) }
-}
-
-// wait waits until a release was sent.
-func (r *releases) wait(ctx context.Context, calls *dispatch.Calls[*waitingRelease], l driver.Lease, limit time.Duration) error {
-	w := r.prepare(ctx, l, limit)
-	r.add(calls, []*waitingRelease{w})
-	return r.await(calls, w)
-}
-
-// prepare makes a release that is not sent yet.
-func (r *releases) prepare(ctx context.Context, l driver.Lease, limit time.Duration) *waitingRelease {
-	return &waitingRelease{lease: l, limit: limit, alone: func() error { return r.send(ctx, l, limit) }, done: make(chan struct{})}
-}
-
-// add makes releases wait for a call.
-func (r *releases) add(calls *dispatch.Calls[*waitingRelease], ws []*waitingRelease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range ws {
@@ -137,6 +112,12 @@ func (r *releases) add(calls *dispatch.Calls[*waitingRelease], ws []*waitingRele
 		calls.Add(w, false)
 	}
 	calls.Start()
+	return func(w *waitingRelease) error { return r.await(calls, w) }
+}
+
+// prepare makes a release that is not sent yet.
+func (r *releases) prepare(ctx context.Context, l driver.Lease, limit time.Duration) *waitingRelease {
+	return &waitingRelease{lease: l, limit: limit, alone: func() error { return r.send(ctx, l, limit) }, done: make(chan struct{})}
 }
 
 // await waits until a release was sent.
