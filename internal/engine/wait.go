@@ -40,13 +40,9 @@ func (a *Acquisition) waitUntilGranted(ctx context.Context, w *localWaiter) (g G
 
 // isFinal reports whether the caller gets the error instead of waiting on.
 func (a *Acquisition) isFinal(err error) bool {
-	return errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed) || driver.Lasting(err) && !a.retriesLasting()
-}
-
-func (a *Acquisition) retriesLasting() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.goesOn()
+	return errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed) || driver.Lasting(err) && !a.goesOn()
 }
 
 // sendFirst sends the first request of a waiter whose turn it is, after other processes had time to send theirs.
