@@ -14,18 +14,13 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// TryAcquire implements [driver.Locker] with one command.
-func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID.Reveal()}, invalid: req.Validate(l.Info())}
-	return l.acquire(ctx, o, req)
-}
-
 // polledPosition is how long a waiter that no hint wakes keeps its position without another request: longer than
 // the longest usual poll interval, 15 s and 20 %, since it would come last again at each request otherwise.
 const polledPosition = 20 * time.Second
 
-// acquire grants the lock if it is free. A request of a waiter enters the queue if it is refused.
-func (l *Locker) acquire(ctx context.Context, o op, req driver.Request) (driver.Lease, error) {
+// TryAcquire implements [driver.Locker] with one command. A request of a waiter enters the queue if it is refused.
+func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	o := op{verb: "acquire", name: req.Name, ids: []string{req.ID.Reveal()}, invalid: req.Validate(l.Info())}
 	var lease driver.Lease
 	waits := req.QueueFor > 0
 	queued := waits && l.queue != nil && l.queue.usable()
@@ -108,4 +103,66 @@ func (l *Locker) apply(ctx context.Context, req driver.Request, who asker) (*rec
 		return nil, &badRecordError{name: req.Name, problem: "an acquire neither took the lock nor found it held"}
 	}
 	return r, nil
+}
+
+// acquirePipeline decides on the server, at one instant of its clock, whether the lock is
+// granted. If not, the document stays as it is, but for the queue. who is the Locker in queues; if it has no ID, a lock
+// with a queue is refused, since few locks have one, and their rules take the server longer. keep is
+// how many past holders a grant keeps.
+//
+// The condition cannot be in the filter: an upsert whose filter does not match the existing
+// document tries to insert a second one, and the server refuses $expr in the filter of an
+// upsert.
+//
+// Every value of the caller's is the $literal value of a variable; otherwise the owner "$kid"
+// would name a field. The rest is the same for every request and is encoded only once:
+// encoding it took as long as the server takes for the grant.
+func acquirePipeline(who asker, req driver.Request, keep int) list {
+	variables := doc{
+		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
+		field(varKeep, -keep),
+	}
+	var v acquireVariant
+	if v.data = req.Data != nil; v.data {
+		variables = append(variables, field(varData, literal(binary(req.Data))))
+	}
+	v.shared = req.Mode == driver.Shared
+	v.readers = v.shared || who.amongReaders
+	replaced, ok := replacedBy(req.Replace, v.readers)
+	// A writer that replaces itself repeats its request.
+	if v.replace = ok && (v.shared || replaced[0] != req.ID.Reveal()); v.replace {
+		variables = append(variables, field(varReplaced, literal(replaced)))
+	}
+	if v.queue = who.id != "" || v.readers; v.queue {
+		polls := any(removeField)
+		if who.polls {
+			polls = true
+		}
+		variables = append(variables, field(varMe, who.id), field(varPolls, polls), field(varQueueFor, req.QueueFor.Milliseconds()))
+	}
+	return list{docOf("$replaceWith", docOf("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: acquireExpressions[v]}}))}
+}
+
+// asker is a Locker as the queue of a lock sees it.
+type asker struct {
+	id           string
+	polls        bool // no hint wakes it
+	amongReaders bool // the last grant of the lock was to a reader
+}
+
+var acquireExpressions = allAcquireExpressions()
+
+func allAcquireExpressions() map[acquireVariant]bson.Raw {
+	all := map[acquireVariant]bson.Raw{}
+	for n := range 8 {
+		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, queue: n&4 != 0}
+		all[v] = acquireExpression(v)
+	}
+	for n := range 8 {
+		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, queue: true, readers: true, shared: n&4 != 0}
+		if !v.data || !v.shared {
+			all[v] = mustMarshal(acquireAmongReaders(v))
+		}
+	}
+	return all
 }

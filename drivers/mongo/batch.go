@@ -118,22 +118,16 @@ func (l *Locker) sendChunk(ctx context.Context, c batchCall, chunk []int, leases
 	return doubtful
 }
 
-// namesAndIDs are the leases of a chunk.
-func namesAndIDs(chunk []int, leases []driver.Lease) (names, ids list) {
-	names, ids = make(list, len(chunk)), make(list, len(chunk))
-	for n, i := range chunk {
-		names[n], ids[n] = leases[i].Name, leases[i].ID.Reveal()
+// namesAndIDs are the leases of a chunk, and pairs both of each.
+func namesAndIDs(chunk []int, leases []driver.Lease) (names, ids, pairs list) {
+	for _, i := range chunk {
+		name, id := leases[i].Name, leases[i].ID.Reveal()
+		names, ids, pairs = append(names, name), append(ids, id), append(pairs, list{name, id})
 	}
-	return names, ids
+	return names, ids, pairs
 }
 
 // latest reads fields of documents from the primary's latest data.
 func (l *Locker) latest(ctx context.Context, filter, projection any) ([]bson.Raw, error) {
-	cursor, err := l.local.Find(ctx, filter, options.Find().SetProjection(projection))
-	if err != nil {
-		return nil, err
-	}
-	var found []bson.Raw
-	err = cursor.All(ctx, &found)
-	return found, err
+	return findAll(ctx, l.local, filter, options.Find().SetProjection(projection))
 }

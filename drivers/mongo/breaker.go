@@ -21,7 +21,7 @@ func (l *Locker) BreakNow(ctx context.Context, name string, target driver.BreakT
 func (l *Locker) breakHolder(ctx context.Context, name string, target driver.BreakTarget, free bool) error {
 	o := op{verb: "break", name: name, invalid: driver.ValidateBreak(name, target, limits)}
 	return l.do(ctx, o, func(ctx context.Context) error {
-		raw, r, err := readWoken(ctx, l.linearizable, name, withReadersWoken)
+		raw, r, err := readRecord(ctx, l.linearizable, name, withReadersWoken)
 		switch {
 		case err != nil || r == nil || r.leaseID == "":
 			return err
@@ -43,7 +43,7 @@ func (l *Locker) breakHolder(ctx context.Context, name string, target driver.Bre
 			return redactIDs(err, addAdvice(err, l.namespace()), []string{r.leaseID})
 		}
 		if free { // a waiter may have come since the read; the break is certain, and waiters poll, too
-			if freed, _, err := readWoken(ctx, l.majority, name, withReadersWoken); err == nil {
+			if freed, _, err := readRecord(ctx, l.majority, name, withReadersWoken); err == nil {
 				raw = freed
 			}
 		}
@@ -79,7 +79,7 @@ func (l *Locker) breakReaders(ctx context.Context, r *record, target driver.Brea
 	if err != nil {
 		return redactIDs(err, addAdvice(err, l.namespace()), ids)
 	}
-	raw, _, err := readWoken(ctx, l.majority, r.name, withReadersWoken)
+	raw, _, err := readRecord(ctx, l.majority, r.name, withReadersWoken)
 	if err == nil {
 		l.wakeWaiters(ctx, hintsTo(r.name, raw))
 	}

@@ -3,6 +3,8 @@ package mongo
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -109,4 +111,94 @@ func leaseOp(verb string, l driver.Lease, renewal bool) op {
 		invalid = driver.ValidateRenew(l, limits)
 	}
 	return op{verb: verb, name: l.Name, ids: []string{l.ID.Reveal()}, invalid: invalid}
+}
+
+// explain adds advice to an error where the server's own text has none, and removes the lease
+// IDs of the call, which the server's text may quote.
+func explain(err error, ids []string, namespace string) error {
+	var reply mongo.ServerError
+	if errors.As(err, &reply) {
+		return redactIDs(err, addAdvice(err, namespace), ids)
+	}
+	return addAdvice(err, namespace)
+}
+
+func addAdvice(err error, namespace string) error {
+	if selection := unreachable(err); selection != nil {
+		return selection
+	}
+	switch {
+	case hasCode(err, codeUnauthorized):
+		return denied(err, namespace)
+	case refusedByRule(err):
+		return adviseRule(err, namespace)
+	case hasCode(err, codeAuthenticationFailed):
+		return driver.Errorf("%w; check user, password and authSource", err)
+	case strings.Contains(err.Error(), "requires at least"): // the Go driver's text for a server that is too old
+		return driver.Errorf("the server is older than MongoDB 4.4: %w", err)
+	default:
+		return sayOnce(err)
+	}
+}
+
+// addCause adds the cause of a context's end to an error. The context may belong to another
+// lock's hold, and its cause, such as [driver.ErrLost], is then the outcome of that lock. Such
+// a cause is added as text only, so that errors.Is does not match it.
+func addCause(err, cause error) error {
+	if driver.OutcomeKnown(cause) {
+		// Promise 4: the loss of another lock is no loss of this one.
+		return driver.Errorf("%w (%s)", err, driver.ErrorText(cause))
+	}
+	return driver.Errorf("%w (%w)", err, cause)
+}
+
+// withoutDetails drops the server's details of a document that failed validation. They may
+// quote the lease ID of another program.
+func withoutDetails(err error) error {
+	var reply mongo.CommandError
+	if errors.As(err, &reply) && reply.Code == codeDocumentValidationFailure {
+		reply.Raw = nil
+		return reply
+	}
+	var failed mongo.WriteException
+	if !errors.As(err, &failed) {
+		return err
+	}
+	failed.Raw = nil
+	failed.WriteErrors = slices.Clone(failed.WriteErrors)
+	for i := range failed.WriteErrors {
+		failed.WriteErrors[i].Details, failed.WriteErrors[i].Raw = nil, nil
+	}
+	return failed
+}
+
+// redactIDs removes lease IDs from the text of an error with advice. If the server's error has one, the result wraps nothing,
+// because the wrapped errors show the ID, too. An ID shorter than 8 bytes is no secret: any text may contain it.
+func redactIDs(err, advised error, ids []string) error {
+	const secret = 8
+	text, found := driver.ErrorText(advised), false
+	for _, id := range ids {
+		if len(id) >= secret {
+			found = found || strings.Contains(err.Error(), id)
+			text = strings.ReplaceAll(text, id, "(lease ID)")
+		}
+	}
+	if found || text != driver.ErrorText(advised) {
+		return errors.New(text)
+	}
+	return advised
+}
+
+// loggedOut describes the answer requiresLogin of a call that began at the time, on a Locker that was logged in before.
+// curable reports whether the next call logs in again.
+func (l *Locker) loggedOut(err error, began time.Time) (curable bool, described error) {
+	const text = "the server has logged out this connection, because its user was dropped, or dropped and made again; "
+	switch {
+	case l.sockets != nil:
+		l.sockets.closeOlder(began)
+		return true, &deniedError{text + "it is replaced, and the next request logs in again", err}
+	case l.dial == nil:
+		return false, &deniedError{text + "the Go driver does not log it in again: the program needs a new client", err}
+	}
+	return false, err // the URL has no user: the server has begun to require one
 }

@@ -52,8 +52,8 @@ func (c *checkup) members(ctx context.Context) bool {
 	all := c.memberHosts()
 	if c.l.dial == nil {
 		const why = "the program's own client does not say how to connect to one member"
-		c.Report(driver.Finding{Subject: subjectMembers, Level: driver.LevelUnchecked, Detail: why})
-		c.Report(driver.Finding{Subject: subjectClocks, Level: driver.LevelUnchecked, Detail: why})
+		c.Unchecked(subjectMembers, "", why)
+		c.Unchecked(subjectClocks, "", why)
 		return true
 	}
 	var asked sync.WaitGroup
@@ -174,7 +174,7 @@ func (c *checkup) reportMembers(all []member) {
 func (c *checkup) reportClocks(all []member) {
 	read := slices.DeleteFunc(slices.Clone(all), func(m member) bool { return m.err != nil || m.arbiter })
 	if len(read) < 2 {
-		c.Report(driver.Finding{Subject: subjectClocks, Level: driver.LevelUnchecked, Detail: "there are no two clocks to compare"})
+		c.Unchecked(subjectClocks, "", "there are no two clocks to compare")
 		return
 	}
 	slices.SortFunc(read, func(a, b member) int { return int(min(max(a.offset-b.offset, -1), 1)) })
@@ -218,10 +218,9 @@ func (c *checkup) configuration(ctx context.Context) bool {
 		return true
 	}
 	if journal, ok := reply.Lookup("config", "writeConcernMajorityJournalDefault").BooleanOK(); ok && !journal {
-		c.Report(driver.Finding{Subject: subjectJournal, Level: driver.LevelDoubtful,
-			Detail: "the set acknowledges a majority write before it is in the journals (writeConcernMajorityJournalDefault: false): if all " +
-				"members lose power, a lock that was granted can be lost",
-			Remedy: "In mongosh: c = rs.conf(); c.writeConcernMajorityJournalDefault = true; rs.reconfig(c)"})
+		c.Doubtful(subjectJournal, "In mongosh: c = rs.conf(); c.writeConcernMajorityJournalDefault = true; rs.reconfig(c)",
+			"the set acknowledges a majority write before it is in the journals (writeConcernMajorityJournalDefault: false): if all "+
+				"members lose power, a lock that was granted can be lost")
 	} else {
 		c.OK(subjectJournal, "a majority write is in the journals before it is acknowledged")
 	}
@@ -229,11 +228,9 @@ func (c *checkup) configuration(ctx context.Context) bool {
 	ms, _ := reply.Lookup("config", "settings", "electionTimeoutMillis").AsInt64OK()
 	timeout := time.Duration(ms) * time.Millisecond
 	if timeout > longest {
-		c.Report(driver.Finding{Subject: subjectElection, Level: driver.LevelDoubtful,
-			Detail: fmt.Sprintf("after a crash of the primary the set waits %s before it elects another: leases with the default TTL of 30s are "+
-				"lost by then", driver.FormatDuration(timeout)),
-			Remedy: "Use leases with a TTL of at least three times that, or in mongosh: c = rs.conf(); c.settings.electionTimeoutMillis = 10000; " +
-				"rs.reconfig(c)"})
+		c.Doubtful(subjectElection, "Use leases with a TTL of at least three times that, or in mongosh: c = rs.conf(); "+
+			"c.settings.electionTimeoutMillis = 10000; rs.reconfig(c)", "after a crash of the primary the set waits %s before it elects "+
+			"another: leases with the default TTL of 30s are lost by then", driver.FormatDuration(timeout))
 	} else {
 		c.OK(subjectElection, "%s: leases with a TTL of 30s survive the crash of a primary", driver.FormatDuration(timeout))
 	}

@@ -14,8 +14,7 @@ import (
 func (c *checkup) access(ctx context.Context) bool {
 	var status bson.Raw
 	err := c.run(ctx, func(ctx context.Context) (err error) {
-		status, err = c.l.majority.Database().Client().Database("admin").
-			RunCommand(ctx, doc{field("connectionStatus", 1), field("showPrivileges", true)}).Raw()
+		status, err = adminCommand(ctx, c.l.majority.Database().Client(), doc{field("connectionStatus", 1), field("showPrivileges", true)})
 		return err
 	})
 	if err != nil {
@@ -36,16 +35,12 @@ func (c *checkup) access(ctx context.Context) bool {
 func (c *checkup) anonymous(ctx context.Context) bool {
 	err := c.run(ctx, c.l.dryRunAcquire)
 	if hasCode(err, codeUnauthorized) {
-		c.Report(driver.Finding{Subject: subjectAccess, Level: driver.LevelWrong,
-			Detail: "the server demands a user, and the URL names none",
-			Remedy: "Put user and password into the URL, in HOLDFAST_BACKEND and not on a command line: " +
-				"mongodb://USER:PASSWORD@HOSTS/DATABASE?authSource=admin."})
+		c.Wrong(subjectAccess, "Put user and password into the URL, in HOLDFAST_BACKEND and not on a command line: "+
+			"mongodb://USER:PASSWORD@HOSTS/DATABASE?authSource=admin.", "", "the server demands a user, and the URL names none")
 		return false
 	}
-	c.Report(driver.Finding{Subject: subjectAccess, Level: driver.LevelDoubtful,
-		Detail: "the server has no access control: whoever reaches its port can take and release every lock",
-		Remedy: "Start the members with security.keyFile and security.authorization, and create a user with the role readWrite on the database " +
-			"of the locks."})
+	c.Doubtful(subjectAccess, "Start the members with security.keyFile and security.authorization, and create a user with the role readWrite "+
+		"on the database of the locks.", "the server has no access control: whoever reaches its port can take and release every lock")
 	return true
 }
 
@@ -60,7 +55,7 @@ type privilege struct {
 
 // privileges compares what the server says of the user with what the driver needs.
 func (c *checkup) privileges(status bson.Raw) {
-	locks := c.l.majority.Name()
+	database, locks := c.l.majority.Database().Name(), c.l.majority.Name()
 	const retention = "abandoned records are not removed unless somebody else makes the TTL index"
 	for _, p := range []privilege{
 		{subjectFind, locks, []string{"find"}, driver.LevelWrong, "no lock can be acquired or read"},
@@ -73,7 +68,7 @@ func (c *checkup) privileges(status bson.Raw) {
 	} {
 		var missing []string
 		for _, action := range p.actions {
-			if !allows(status, c.l.majority.Database().Name(), p.collection, action) {
+			if !allows(status, database, p.collection, action) {
 				missing = append(missing, action)
 			}
 		}
@@ -81,18 +76,10 @@ func (c *checkup) privileges(status bson.Raw) {
 			c.OK(p.subject, "granted on %s", p.collection)
 			continue
 		}
-		c.Report(c.missing(p, missing))
+		c.mend(p.subject, p.level, fmt.Sprintf("the user lacks %s on %s.%s: %s", strings.Join(missing, ", "), database, p.collection, p.without),
+			"Grant the user the role readWrite on the database. In mongosh, as an administrator:", mongosh(c.userDB,
+				doc{field("grantRolesToUser", c.user), field("roles", list{doc{field("role", "readWrite"), field("db", database)}})}))
 	}
-}
-
-// missing describes a missing privilege.
-func (c *checkup) missing(p privilege, actions []string) driver.Finding {
-	database := c.l.majority.Database().Name()
-	return driver.Finding{Subject: p.subject, Level: p.level,
-		Detail: fmt.Sprintf("the user lacks %s on %s.%s: %s", strings.Join(actions, ", "), database, p.collection, p.without),
-		Remedy: "Grant the user the role readWrite on the database. In mongosh, as an administrator:",
-		Command: command(c.userDB, doc{field("grantRolesToUser", c.user),
-			field("roles", list{doc{field("role", "readWrite"), field("db", database)}})})}
 }
 
 // allows reports whether the answer to connectionStatus has an action on a collection.

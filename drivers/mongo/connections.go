@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
 // connections counts the cursors that all Lockers on one client of the Go driver wait on. A cursor that
@@ -149,11 +149,6 @@ func holdHello(ctx context.Context, client *mongo.Client, version bson.RawValue)
 	return reply.Lookup("topologyVersion").Equal(version), err
 }
 
-func hello(ctx context.Context, client *mongo.Client, more ...bson.E) (bson.Raw, error) {
-	return client.Database("admin").RunCommand(ctx, append(docOf("hello", 1), more...),
-		options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
-}
-
 // maxIdle is how long a connection of [Open]'s client may be idle. A firewall or load balancer forgets idle connections
 // without a word, some after a few minutes. A pool full of them costs a renewal one time limit after the other, until the lease is
 // lost. It is longer than the usual interval of renewals, so that these find a connection that is logged in.
@@ -187,4 +182,68 @@ func makeRoom(client *options.ClientOptions) (poolSize int) {
 		client.SetMaxPoolSize(*size + waitingConnections)
 		return int(*size) + waitingConnections
 	}
+}
+
+// The server logs a connection out when its user is dropped, also if one of the same name is made at once. It then
+// answers every command of this connection that it requires authentication, forever: the Go driver logs in only when it
+// makes a connection. That is not a missing privilege, which has the same code.
+
+// sockets are the connections of a client that [Open] made and that logs in. The Go driver replaces one that is closed.
+type sockets struct {
+	dialer net.Dialer
+
+	mu   sync.Mutex // never held across I/O
+	open map[*socket]time.Time
+}
+
+// watchSockets has a client that is not yet connected make its connections by the result. It returns nil for a client
+// that does not log in.
+func watchSockets(client *options.ClientOptions) *sockets {
+	if client.Auth == nil || client.Dialer != nil {
+		return nil
+	}
+	s := &sockets{open: map[*socket]time.Time{}}
+	client.SetDialer(s)
+	return s
+}
+
+// DialContext implements [options.ContextDialer].
+func (s *sockets) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := s.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	made := &socket{conn, s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[made] = time.Now()
+	return made, nil
+}
+
+// closeOlder closes the connections that were made before the time. Later ones have logged in since.
+func (s *sockets) closeOlder(than time.Time) {
+	var older []*socket
+	s.mu.Lock()
+	for c, made := range s.open {
+		if made.Before(than) {
+			older = append(older, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range older {
+		_ = c.Close() // the Go driver notices it
+	}
+}
+
+type socket struct {
+	net.Conn
+	of *sockets
+}
+
+// Close closes the connection, which its owner may have done already.
+func (c *socket) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
 }

@@ -10,7 +10,7 @@ import (
 func (l *Locker) ReadData(ctx context.Context, name string) (data []byte, at driver.DataRevision, err error) {
 	o := op{verb: "read data", name: name, invalid: driver.ValidateName(name, limits)}
 	err = l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.majority, name, withData)
+		_, r, err := readRecord(ctx, l.majority, name, withData)
 		if r == nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func (d *differential) update(filter, change any) (matched bool, r *record, now 
 	raw, err := d.coll.FindOneAndUpdate(bounded(d.T), filter, change,
 		options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(withoutData)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		_, r, err := readWoken(bounded(d.T), d.coll, d.name, withWoken)
+		_, r, err := readRecord(bounded(d.T), d.coll, d.name, withWoken)
 		if err != nil || r == nil {
 			return false, nil, time.Now()
 		}

@@ -64,15 +64,10 @@
 // as well, and every grant is decided by the acquire.
 //
 // A release with waiters is sent with write concern 1, then the hint, and then a read that shows
-// whether, in what a majority has after it, the lease still has the lock. So the waiter need not wait for two majorities
-// one after the other: its own request comes behind the release in the oplog of the same primary,
-// and a majority acknowledges both together. If the primary dies before that, both are undone, the
-// waiter was not granted the lock, and the read on the next primary shows that the release must be
-// sent again. Release reports success only when the release is certain.
-//
-// The release and the hint may take effect twice or late. So they are not retryable writes, for which
-// every member writes a record, but commands that are sent once. After an error they are sent again by
-// the Go driver's own methods.
+// whether, in what a majority has after it, the lease still has the lock. So the waiter need not wait
+// for two majorities one after the other, and Release reports success only when the release is
+// certain. The release and the hint are not retryable writes, for which every member writes a record:
+// they may take effect twice or late.
 //
 // # Readers
 //

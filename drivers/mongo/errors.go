@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -38,27 +37,6 @@ const (
 	codeInterruptedByStateChange  = 11602
 )
 
-// addCause adds the cause of a context's end to an error. The context may belong to another
-// lock's hold, and its cause, such as [driver.ErrLost], is then the outcome of that lock. Such
-// a cause is added as text only, so that errors.Is does not match it.
-func addCause(err, cause error) error {
-	if driver.OutcomeKnown(cause) {
-		// Promise 4: the loss of another lock is no loss of this one.
-		return driver.Errorf("%w (%s)", err, driver.ErrorText(cause))
-	}
-	return driver.Errorf("%w (%w)", err, cause)
-}
-
-// explain adds advice to an error where the server's own text has none, and removes the lease
-// IDs of the call, which the server's text may quote.
-func explain(err error, ids []string, namespace string) error {
-	var reply mongo.ServerError
-	if errors.As(err, &reply) {
-		return redactIDs(err, addAdvice(err, namespace), ids)
-	}
-	return addAdvice(err, namespace)
-}
-
 // afterWriteError is the failure of a command after a write that may have been applied.
 type afterWriteError struct{ error }
 
@@ -91,43 +69,6 @@ func sayOnce(err error) error {
 	return &onceError{once, err}
 }
 
-// withoutDetails drops the server's details of a document that failed validation. They may
-// quote the lease ID of another program.
-func withoutDetails(err error) error {
-	var reply mongo.CommandError
-	if errors.As(err, &reply) && reply.Code == codeDocumentValidationFailure {
-		reply.Raw = nil
-		return reply
-	}
-	var failed mongo.WriteException
-	if !errors.As(err, &failed) {
-		return err
-	}
-	failed.Raw = nil
-	failed.WriteErrors = slices.Clone(failed.WriteErrors)
-	for i := range failed.WriteErrors {
-		failed.WriteErrors[i].Details, failed.WriteErrors[i].Raw = nil, nil
-	}
-	return failed
-}
-
-// redactIDs removes lease IDs from the text of an error with advice. If the server's error has one, the result wraps nothing,
-// because the wrapped errors show the ID, too. An ID shorter than 8 bytes is no secret: any text may contain it.
-func redactIDs(err, advised error, ids []string) error {
-	const secret = 8
-	text, found := driver.ErrorText(advised), false
-	for _, id := range ids {
-		if len(id) >= secret {
-			found = found || strings.Contains(err.Error(), id)
-			text = strings.ReplaceAll(text, id, "(lease ID)")
-		}
-	}
-	if found || text != driver.ErrorText(advised) {
-		return errors.New(text)
-	}
-	return advised
-}
-
 // interruptedByFailOver reports whether a command may have failed only because the member is no longer the primary,
 // or was killed.
 func interruptedByFailOver(err error) bool {
@@ -146,24 +87,6 @@ func hasCode(err error, codes ...int) bool {
 		}
 	}
 	return false
-}
-
-func addAdvice(err error, namespace string) error {
-	if selection := unreachable(err); selection != nil {
-		return selection
-	}
-	switch {
-	case hasCode(err, codeUnauthorized):
-		return denied(err, namespace)
-	case refusedByRule(err):
-		return adviseRule(err, namespace)
-	case hasCode(err, codeAuthenticationFailed):
-		return driver.Errorf("%w; check user, password and authSource", err)
-	case strings.Contains(err.Error(), "requires at least"): // the Go driver's text for a server that is too old
-		return driver.Errorf("the server is older than MongoDB 4.4: %w", err)
-	default:
-		return sayOnce(err)
-	}
 }
 
 // deniedError: the user lacks a privilege, or is not logged in. The server's own text repeats the command, which has up to 2 kB.
@@ -216,4 +139,59 @@ func denied(err error, namespace string) error {
 	database, _, _ := strings.Cut(namespace, ".")
 	return &deniedError{fmt.Sprintf("the user lacks a privilege on %s%s; grant it the role %s on the database %q", namespace, needs, role,
 		database), err}
+}
+
+// requiresLogin reports whether the server answered that a connection is not logged in: "Command find requires authentication". The
+// text of a missing privilege repeats the command, in which a lock's name or owner can have any words.
+func requiresLogin(err error) bool {
+	var answer mongo.CommandError
+	return errors.As(err, &answer) && answer.Code == codeUnauthorized && strings.HasSuffix(answer.Message, "requires authentication")
+}
+
+// isPermanent reports whether a retry is unlikely to help.
+func isPermanent(err error) bool {
+	return !requiresLogin(err) && hasCode(err, codeUnauthorized, codeCommandNotFound, codeInvalidNamespace, codeCommandNotSupported,
+		codeNoQueryPlan, codeAPIStrict)
+}
+
+func connectError(err error) error {
+	return &driver.OpError{Op: "connect", Backend: backend, Err: err}
+}
+
+// Somebody else may have given the collection rules that refuse the records of locks: a validator, or a unique index.
+
+var duplicateIn = regexp.MustCompile(`index: (.+?)(?: collation: \{.*\})? dup key: \{`)
+
+// uniqueIndexOf returns the name of the unique index that has refused a write, or "" if it was none or that on _id.
+func uniqueIndexOf(err error) string {
+	if !mongo.IsDuplicateKeyError(err) {
+		return ""
+	}
+	found := duplicateIn.FindStringSubmatch(err.Error())
+	if found == nil || found[1] == "_id_" {
+		return ""
+	}
+	return found[1]
+}
+
+// refusedByRule reports whether a rule of somebody else has refused a record. It will do so again.
+func refusedByRule(err error) bool {
+	return hasCode(err, codeDocumentValidationFailure) || uniqueIndexOf(err) != ""
+}
+
+// adviseRule describes that.
+func adviseRule(err error, namespace string) error {
+	database, collection, _ := strings.Cut(namespace, ".")
+	if name := uniqueIndexOf(err); name != "" {
+		return &deniedError{fmt.Sprintf("the unique index %s of %s refuses the record: only that on _id may be unique; drop it in mongosh: %s",
+			driver.Quote(name), namespace, mongosh(database, doc{field("dropIndexes", collection), field("index", name)})), err}
+	}
+	return &deniedError{fmt.Sprintf("the validator of %s refuses the record; remove it in mongosh: %s", namespace,
+		dropValidator(namespace)), err}
+}
+
+// dropValidator returns the command in mongosh that removes the validator.
+func dropValidator(namespace string) string {
+	database, collection, _ := strings.Cut(namespace, ".")
+	return mongosh(database, doc{field("collMod", collection), field("validator", doc{})})
 }

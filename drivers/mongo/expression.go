@@ -1,6 +1,10 @@
 package mongo
 
-import "go.mongodb.org/mongo-driver/v2/bson"
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
 
 // Short forms for aggregation expressions, to keep pipelines readable.
 
@@ -51,6 +55,15 @@ func mustMarshal(d doc) bson.Raw {
 		panic(err) // a programming error in this package
 	}
 	return out
+}
+
+// mongosh returns a command for mongosh, which also is a command of the server in JSON.
+func mongosh(database string, cmd doc) string {
+	text, err := bson.MarshalExtJSON(cmd, false, false)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("db.getSiblingDB(%q).runCommand(%s)", database, text)
 }
 
 // let evaluates an expression with one variable. A later variable refers to earlier ones only in

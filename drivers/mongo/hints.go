@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
@@ -75,6 +74,20 @@ func newLockerID() string {
 	return string('A'+rune(b[0]%hintsCollections)) + cryptorand.Text()
 }
 
+// placeOf returns what stands for a waiter in a queue: the Locker, whose ID chooses where its hints are left, and the
+// waiter of that Locker. Neither is a secret.
+func placeOf(locker string, waiter driver.WaiterID) string {
+	if waiter == "" {
+		return ""
+	}
+	return locker + placeSeparator + string(waiter)
+}
+
+const (
+	placeSeparator = "."
+	placeEnd       = "/" // the character that follows it: the places of a Locker are between the two
+)
+
 // collectionOf returns the collection of the hints for a Locker.
 func (h *hints) collectionOf(id string) *mongo.Collection {
 	// A hint is worth nothing to a waiter that would have to wait for a majority.
@@ -90,48 +103,12 @@ func hintsNumber(id string) int64 {
 	return int64(id[0]) % hintsCollections
 }
 
-func (h *hints) source() source {
-	return source{
-		await: h.await,
-		open:  h.open,
-		read: func(hint bson.Raw) (key waitqueue.Key, after time.Duration, ok bool) {
-			position, _ := hint.Lookup(hintPosition).AsInt64OK()
-			name, named := hint.Lookup(hintName).StringValueOK()
-			to, _ := hint.Lookup(hintTo).StringValueOK()
-			waiter, ours := strings.CutPrefix(to, h.me+placeSeparator)
-			return waitqueue.Key{Name: name, Waiter: driver.WaiterID(waiter)}, driver.Turn(int(min(max(position, 0), driver.MaxWaiters))), named &&
-				ours
-		},
-	}
-}
+func (h *hints) source() source { return source{await: h.await, open: h.open} }
 
 // hint wakes a waiter.
 type hint struct {
 	name, to string // of the lock, and what stands for the waiter in its queue; see placeOf
 	position int    // of the waiter
-}
-
-// hintsTo are the hints for the waiters that a release wakes, from a reply that shows them (wokenFields).
-//
-// If readers are in the queue, one release can wake many of them, and that of one reader wakes no writer.
-func hintsTo(name string, document bson.Raw) (all []hint) {
-	if line, ok := document.Lookup(fieldLine).ArrayOK(); ok {
-		queue, _ := line.Values()
-		return wokenReaders(name, document, queue)
-	}
-	if heldByReaders(document, dateOrZero(document.Lookup(fieldNow))) {
-		return nil
-	}
-	array, _ := document.Lookup(fieldWoken).ArrayOK()
-	values, _ := array.Values()
-	for _, value := range values {
-		waiter, _ := value.DocumentOK()
-		position, _ := waiter.Lookup(fieldPosition).AsInt64OK()
-		if id, ok := waiter.Lookup(fieldWaiter).StringValueOK(); ok {
-			all = append(all, hint{name, id, int(position)})
-		}
-	}
-	return all
 }
 
 // hintsAtOnce is how many hints one insert leaves: far fewer than a collection has room for, so that
@@ -295,15 +272,26 @@ type hintCursor struct {
 	err     error // besides the cursor's own
 }
 
-func (c *hintCursor) event() bson.Raw { return c.Current }
+// wakes implements [eventCursor].
+func (c *hintCursor) wakes() (key waitqueue.Key, after time.Duration, ok bool) {
+	position, _ := c.Current.Lookup(hintPosition).AsInt64OK()
+	name, named := c.Current.Lookup(hintName).StringValueOK()
+	to, _ := c.Current.Lookup(hintTo).StringValueOK()
+	waiter, ours := strings.CutPrefix(to, c.hints.me+placeSeparator)
+	after = driver.Turn(int(min(max(position, 0), driver.MaxWaiters)))
+	return waitqueue.Key{Name: name, Waiter: driver.WaiterID(waiter)}, after, named && ours
+}
 
 // TryNext asks for the next hint, unless one is there already.
 func (c *hintCursor) TryNext(ctx context.Context) bool {
 	if c.Cursor.TryNext(ctx) {
 		return true
 	}
-	if c.behind() {
+	switch {
+	case c.behind():
 		c.err = errBehind
+	case c.Cursor.Err() == nil && c.ID() == 0:
+		c.err = errCursorEnded
 	}
 	return false
 }

@@ -1,8 +1,6 @@
 package mongo
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,53 +12,6 @@ import (
 // finds out how that tenure ended. So the server has little to do for it.
 //
 // A release, a break and a BreakNow leave the time, and a grant resets the three times.
-const (
-	pastOwner    = "o"
-	pastToken    = "t"
-	pastAcquired = "a"
-	pastExpires  = "e"
-	pastReleased = "r"
-	pastBroken   = "b"
-	pastFreed    = "f"
-	pastHeld     = "k" // whether there was a holder at the next grant
-	pastTaken    = "n" // when the next grant took the lock from a holder, which could be unexpired
-	pastTakenBy  = "w" // takenByHandOver or takenByReplace
-
-	// Of a reader, which is added when it has ended, the history has its end instead of the fields from pastExpires on.
-	pastUntil = "u"
-	pastEnd   = "x" // the number of a driver.End
-)
-
-const (
-	takenByHandOver = "h" // written by older versions
-	takenByReplace  = "r"
-)
-
-// historyAfterGrant is the history with the tenure before the grant. The first grant of all adds an
-// empty one, which makes no difference: it is the first to be dropped.
-func historyAfterGrant(v acquireVariant) doc {
-	if v.readers {
-		return historyAmongReaders(v)
-	}
-	return expr("$slice", expr("$concatArrays", keptHistory, list{pastOf(v)}), refKeep)
-}
-
-// keptHistory is the history. A damaged one must not make a grant fail.
-var keptHistory = cond(docOf("$isArray", ref(fieldHistory)), ref(fieldHistory), list{})
-
-// pastOf is the tenure of the last exclusive lease.
-func pastOf(v acquireVariant) doc {
-	last := doc{
-		field(pastOwner, ref(fieldOwner)), field(pastToken, ref(fieldToken)),
-		field(pastAcquired, ref(fieldAcquiredAt)), field(pastExpires, ref(fieldExpiresAt)),
-		field(pastReleased, ref(fieldReleasedAt)), field(pastBroken, ref(fieldBrokenAt)), field(pastFreed, ref(fieldFreedAt)),
-		field(pastHeld, expr("$gt", ref(fieldLeaseID), nil)),
-	}
-	if v.replace {
-		last = append(last, field(pastTaken, serverNow), field(pastTakenBy, takenByReplace))
-	}
-	return last
-}
 
 // tenure is one past lease, as the server stored it.
 type tenure struct {
@@ -124,27 +75,6 @@ func (t tenure) describe() driver.Tenure {
 	return out
 }
 
-// pastHolders returns the last n tenures as [driver.Record] has it.
-func (r *record) pastHolders(n int) []driver.Tenure {
-	var all []driver.Tenure
-	switch {
-	case r.version == sharedVersion: // of the others the history has every one
-		all = r.expiredReaders()
-	case r.free() && r.token > 0:
-		all = append(all, tenure{owner: r.owner, token: r.token, acquired: r.acquiredAt, expires: r.expiresAt, ends: r.ends,
-			held: r.leaseID != ""}.describe())
-	}
-	for _, v := range slices.Backward(r.history) {
-		if t, ok := decodeTenure(v); ok {
-			all = append(all, t.describe())
-		}
-	}
-	if r.version == sharedVersion {
-		slices.SortStableFunc(all, func(a, b driver.Tenure) int { return cmp.Compare(b.Token, a.Token) })
-	}
-	return all[:min(len(all), n)]
-}
-
 // decodeTenure reads an element of the history, and reports false for one that is damaged: nothing
 // depends on a history.
 func decodeTenure(v bson.RawValue) (t tenure, ok bool) {
@@ -202,7 +132,3 @@ func historyOf(v bson.RawValue) []bson.RawValue {
 	}
 	return values
 }
-
-// withPast is the projection of all that Inspect returns.
-var fieldsWithPast = append(append(doc{}, fieldsWithData...),
-	field(fieldReleasedAt, 1), field(fieldBrokenAt, 1), field(fieldFreedAt, 1), field(fieldHistory, 1))

@@ -3,7 +3,8 @@ package mongo
 import (
 	"context"
 	"fmt"
-	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,9 +16,6 @@ import (
 
 // indexName is the name of the TTL index that this driver creates.
 const indexName = "holdfast_retention"
-
-// maxRetention is the greatest expireAfterSeconds of an index.
-const maxRetention = math.MaxInt32 * time.Second
 
 // indexRetryInterval is the wait before the index is created again after a fail-over.
 const indexRetryInterval = 200 * time.Millisecond
@@ -50,7 +48,8 @@ func (l *Locker) tryEnsureIndex(ctx context.Context) error {
 			"dropped: it would remove the records of locks that are held; in mongosh: "+l.dropIndex(wrong))
 	}
 	if unique := uniqueRule(indexes); unique != nil {
-		return l.refuseUnique(unique)
+		return driver.Invalid("unique index "+unique.Name+" of "+l.namespace(), "on "+unique.fields(),
+			"dropped: it would refuse the records of locks; in mongosh: "+l.dropIndex(unique))
 	}
 	if own := retentionIndex(indexes); own != nil {
 		return l.compareIndex(ctx, own)
@@ -142,7 +141,7 @@ func (x *index) fields() string {
 
 // dropIndex returns the command in mongosh that drops an index.
 func (l *Locker) dropIndex(x *index) string {
-	return command(l.majority.Database().Name(), doc{field("dropIndexes", l.majority.Name()), field("index", x.Name)})
+	return mongosh(l.majority.Database().Name(), doc{field("dropIndexes", l.majority.Name()), field("index", x.Name)})
 }
 
 func (l *Locker) createIndex(ctx context.Context) error {
@@ -197,6 +196,41 @@ func (l *Locker) warnUnauthorized(ctx context.Context, err error) error {
 	return nil
 }
 
-func (l *Locker) warn(ctx context.Context, message string, args ...any) {
-	l.config.logger.WarnContext(ctx, "holdfast: "+message, append([]any{"backend", backend, "collection", l.namespace()}, args...)...)
+// uniqueRule returns a unique index that refuses the records of some locks, or nil. One that has _id among its fields refuses
+// none.
+func uniqueRule(indexes []index) *index {
+	for i, x := range indexes {
+		elements, _ := x.Key.Elements()
+		named := func(e bson.RawElement) bool { return e.Key() == fieldName }
+		if (isTrue(x.Unique) || isTrue(x.PrepareUnique)) && !slices.ContainsFunc(elements, named) && x.hasLocks() {
+			return &indexes[i]
+		}
+	}
+	return nil
+}
+
+// hasLocks reports whether the index has the records of locks, as a rule. A sparse one has only documents with one of its
+// fields, a partial one only those that its filter matches, whatever its fields are.
+func (x *index) hasLocks() bool {
+	ours := func(e bson.RawElement) bool {
+		top, _, _ := strings.Cut(e.Key(), ".")
+		return slices.Contains(recordFields, top)
+	}
+	others := func(e bson.RawElement) bool { return !ours(e) && !strings.HasPrefix(e.Key(), "$") }
+	keys, _ := x.Key.Elements()
+	filter, _ := x.Filter.Elements()
+	switch {
+	case slices.ContainsFunc(filter, others):
+		return false
+	case slices.ContainsFunc(filter, ours):
+		return true
+	}
+	return x.Filter == nil && !isTrue(x.Sparse) || slices.ContainsFunc(keys, ours)
+}
+
+// isTrue reads a flag. Old servers have stored numbers.
+func isTrue(v bson.RawValue) bool {
+	n, isNumber := v.AsInt64OK()
+	b, _ := v.BooleanOK()
+	return b || isNumber && n != 0
 }

@@ -3,11 +3,9 @@ package mongo
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -18,7 +16,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 	out := driver.Record{Name: name, State: driver.StateFree}
 	o := op{verb: "inspect", name: name, invalid: driver.ValidateName(name, limits)}
 	err := l.do(ctx, o, func(ctx context.Context) error {
-		r, err := read(ctx, l.majority, name, l.seen.withPast)
+		_, r, err := readRecord(ctx, l.majority, name, withPast)
 		if r != nil {
 			out = r.describe()
 			out.ReadAt, out.History = r.now, r.pastHolders(l.config.history)
@@ -29,18 +27,6 @@ func (l *Locker) Inspect(ctx context.Context, name string) (driver.Record, error
 		return driver.Record{}, err
 	}
 	return out, nil
-}
-
-// read returns a name's document, nil if there is none.
-func read(ctx context.Context, coll *mongo.Collection, name string, projection bson.Raw) (*record, error) {
-	raw, err := coll.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(projection)).Raw()
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return decodeRecord(raw)
 }
 
 // inspectChunkSize is the most names that one command reads.
@@ -57,7 +43,7 @@ func (l *Locker) InspectBatch(ctx context.Context, waiter driver.WaiterID, names
 			records[i] = r
 		}
 	}
-	projection := l.seen.withReadersBy(placeOf(l.id, waiter))
+	projection := l.seenReaders.by(placeOf(l.id, waiter))
 	var valid []int // indexes
 	for i, name := range names {
 		if invalid := driver.ValidateName(name, limits); invalid != nil && l.closing.Err() == nil {
@@ -89,25 +75,12 @@ func (l *Locker) readChunk(ctx context.Context, projection bson.Raw, chunk []int
 	err := l.run(ctx, op{verb: "inspect"}, func(ctx context.Context) error {
 		// The batch size is one more than the number of documents, so the server knows that
 		// the batch is complete and keeps no cursor.
-		cursor, err := l.majority.Find(ctx, docOf(fieldName, docOf("$in", wanted)),
+		documents, err := findAll(ctx, l.majority, docOf(fieldName, docOf("$in", wanted)),
 			options.Find().SetProjection(projection).SetBatchSize(int32(len(wanted)+1)))
-		if err != nil {
-			return err
-		}
-		var documents []bson.Raw
-		if err := cursor.All(ctx, &documents); err != nil {
-			return err
-		}
 		for _, document := range documents {
-			name := document.Lookup(fieldName).StringValue()
-			r, err := decodeRecord(document)
-			if err != nil {
-				found[name] = readResult{err: err}
-			} else {
-				found[name] = readResult{record: r.describe()}
-			}
+			found[document.Lookup(fieldName).StringValue()] = resultOf(document)
 		}
-		return nil
+		return err
 	})
 	return found, err
 }

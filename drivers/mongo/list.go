@@ -47,6 +47,15 @@ type readResult struct {
 	err    error
 }
 
+// resultOf decodes a document.
+func resultOf(document bson.Raw) readResult {
+	r, err := decodeRecord(document)
+	if err != nil {
+		return readResult{err: err}
+	}
+	return readResult{record: r.describe()}
+}
+
 type page struct {
 	items []readResult
 	last  string // the last name; empty if no page follows
@@ -54,35 +63,25 @@ type page struct {
 
 // page reads the records from a name on. The collection has no collation, so _id is ordered by
 // its bytes.
-func (l *Locker) page(ctx context.Context, prefix string, from bson.E) (page, error) {
-	var out page
-	err := l.do(ctx, op{verb: "list"}, func(ctx context.Context) error {
-		cursor, err := l.majority.Find(ctx, docOf(fieldName, doc{from}),
-			options.Find().SetSort(docOf(fieldName, 1)).SetLimit(listPage).SetProjection(l.seen.withData))
-		if err != nil {
-			return err
-		}
-		defer func() { _ = cursor.Close(ctx) }()
-		count := 0
-		for cursor.Next(ctx) {
-			name := cursor.Current.Lookup(fieldName).StringValue()
-			if !strings.HasPrefix(name, prefix) {
-				out.last = ""
-				return nil
-			}
-			r, err := decodeRecord(cursor.Current)
-			item := readResult{record: driver.Record{Name: name}}
-			if err != nil {
-				item.err = &driver.OpError{Op: "list", Backend: backend, Name: name, Err: err}
-			} else {
-				item.record = r.describe()
-			}
-			out.items = append(out.items, item)
-			if count++; count == listPage {
-				out.last = name
-			}
-		}
-		return cursor.Err()
+func (l *Locker) page(ctx context.Context, prefix string, from bson.E) (out page, err error) {
+	var documents []bson.Raw
+	err = l.do(ctx, op{verb: "list"}, func(ctx context.Context) (err error) {
+		documents, err = findAll(ctx, l.majority, docOf(fieldName, doc{from}),
+			options.Find().SetSort(docOf(fieldName, 1)).SetLimit(listPage).SetProjection(withDataAndWaiters))
+		return err
 	})
+	for _, document := range documents {
+		name := document.Lookup(fieldName).StringValue()
+		if !strings.HasPrefix(name, prefix) {
+			return out, err
+		}
+		item := resultOf(document)
+		if item.err != nil {
+			item = readResult{driver.Record{Name: name}, &driver.OpError{Op: "list", Backend: backend, Name: name, Err: item.err}}
+		}
+		if out.items = append(out.items, item); len(out.items) == listPage {
+			out.last = name
+		}
+	}
 	return out, err
 }

@@ -3,38 +3,19 @@ package mongo
 import (
 	"context"
 	"log/slog"
-	"slices"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
-
-const backend = "mongodb"
-
-// limits: MongoDB could store names and data of nearly 16 MB. Names are limited to the length
-// that an index entry had before MongoDB 4.2. Data are small enough not to burden the oplog
-// and an initial sync. $$NOW has millisecond precision, and a TTL below a tenth of a second
-// would be spent waiting for the majority's acknowledgement.
-var limits = driver.Limits{
-	MinTTL:   100 * time.Millisecond,
-	MaxTTL:   24 * time.Hour,
-	TTLStep:  time.Millisecond,
-	MaxName:  1024,
-	MaxOwner: 1024,
-	MaxData:  1 << 20,
-	Poll:     time.Second,
-}
 
 // Locker keeps locks in one collection. It is a [driver.Locker] with every capability and is
 // safe for concurrent use.
@@ -51,9 +32,10 @@ type Locker struct {
 	connections  *connections // of the client
 	leave        func()       // ends the use of connections
 	hints        *hints
-	queue        *watcher    // of the hints; nil if this Locker does not follow them
-	hintless     atomic.Bool // it may not leave hints, and has logged that
-	seen         projections
+	queue        *watcher                    // of the hints; nil if this Locker does not follow them
+	hintless     atomic.Bool                 // it may not leave hints, and has logged that
+	seen         placeProjection             // of fieldsWithoutData
+	seenReaders  placeProjection             // of fieldsWithReaders
 	disconnect   func(context.Context) error // nil if the client belongs to the program
 	dial         *options.ClientOptions      // of the client; nil if it belongs to the program
 	sockets      *sockets                    // of the client; nil if it does not log in, or belongs to the program
@@ -69,37 +51,11 @@ type Locker struct {
 
 var _ driver.Locker = (*Locker)(nil)
 
-// projections are those whose replies say how long the queue is. Encoding one takes as long as the rest of a request.
-type projections struct {
-	withPast, withData bson.Raw
-	latest             atomic.Pointer[projection] // most Lockers have one waiter that asks alone
-	latestWithReaders  atomic.Pointer[projection]
-}
+// wakeRule is what the parameter wake, and WithWake, allow.
+const wakeRule = "hints or poll"
 
-// projection is without the data, and its replies say where a waiter is in the queue.
-type projection struct {
-	place string
-	raw   bson.Raw
-}
-
-// by returns the projection for a waiter. See placeOf.
-func (p *projections) by(place string) bson.Raw {
-	return projectionBy(place, fieldsWithoutData, &p.latest)
-}
-
-// withReadersBy is by with all readers.
-func (p *projections) withReadersBy(place string) bson.Raw {
-	return projectionBy(place, fieldsWithReaders, &p.latestWithReaders)
-}
-
-func projectionBy(place string, fields doc, cached *atomic.Pointer[projection]) bson.Raw {
-	latest := cached.Load()
-	if latest == nil || latest.place != place {
-		latest = &projection{place, mustMarshal(slices.Concat(fields, queueProjection(place)))}
-		cached.Store(latest)
-	}
-	return latest.raw
-}
+// maxRetention is the greatest expireAfterSeconds of an index.
+const maxRetention = math.MaxInt32 * time.Second
 
 type config struct {
 	timeout     time.Duration
@@ -197,7 +153,7 @@ func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Lo
 	case config.monitor != nil:
 		return nil, connectError(driver.Invalid("monitor", "of commands", "an option of Open: the client given to New has its own"))
 	}
-	if err := checkCollectionNames(collection); err != nil {
+	if err := checkNames("database", "collection", collection.Database().Name(), collection.Name()); err != nil {
 		return nil, connectError(err)
 	}
 	l := newLocker(collection, config)
@@ -207,16 +163,11 @@ func New(ctx context.Context, collection *mongo.Collection, opts ...Option) (*Lo
 	return l, nil
 }
 
-func connectError(err error) error {
-	return &driver.OpError{Op: "connect", Backend: backend, Err: err}
-}
-
 // newLocker returns a Locker that has sent nothing. begin makes it ready for use; without that it is
 // for examining the server ([driver.OpenForCheck]).
 func newLocker(collection *mongo.Collection, config config) *Locker {
 	l := &Locker{majority: collection.Clone(majorityOptions()), config: config, id: newLockerID(), closeDone: make(chan struct{})}
-	l.seen.withPast = mustMarshal(slices.Concat(fieldsWithPast, queueProjection("")))
-	l.seen.withData = mustMarshal(slices.Concat(fieldsWithData, queueProjection("")))
+	l.seen.fields, l.seenReaders.fields = fieldsWithoutData, fieldsWithReaders
 	l.onPrimary = l.majority.Clone(acknowledgedByPrimary())
 	l.local = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Local()))
 	l.linearizable = l.majority.Clone(options.Collection().SetReadConcern(readconcern.Linearizable()))
@@ -224,48 +175,6 @@ func newLocker(collection *mongo.Collection, config config) *Locker {
 	l.connections, l.leave = connectionsOf(collection.Database().Client(), config.poolSize)
 	l.hints = newHints(l.majority, l.id)
 	return l
-}
-
-// begin checks the server and makes the Locker ready for use.
-func (l *Locker) begin(ctx context.Context) error {
-	if err := l.prepare(ctx); err != nil {
-		l.cancel()
-		l.leave()
-		return err
-	}
-	l.loggedIn = true
-	if l.config.wake == WakePoll {
-		return nil
-	}
-	l.queue = newWatcher(l.hints.source(), l.majority.Database().Name()+"."+l.hints.coll.Name(), l.config.logger)
-	l.queue.connections = l.connections
-	return nil
-}
-
-// majorityOptions replaces the program's registry, concerns and read preference, which do not
-// apply to locks.
-func majorityOptions() *options.CollectionOptionsBuilder {
-	return options.Collection().SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{}).
-		// Promise 1: a grant that a majority acknowledged survives a fail-over.
-		// Promise 3: so does its token.
-		SetWriteConcern(writeconcern.Majority()).
-		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
-}
-
-// prepare checks the server and creates the index.
-func (l *Locker) prepare(ctx context.Context) error {
-	if err := l.do(ctx, op{verb: "connect"}, l.checkServer); err != nil {
-		return err
-	}
-	if l.standalone {
-		// It has no majority to ask. Its own data are all there are.
-		l.linearizable = l.majority
-		l.warn(ctx, "this server is not a replica set: a crash may lose an acknowledged lock")
-	}
-	if l.forReading {
-		return nil
-	}
-	return l.do(ctx, op{verb: "create the TTL index"}, l.ensureIndex)
 }
 
 func (l *Locker) namespace() string { return l.majority.Database().Name() + "." + l.majority.Name() }
@@ -335,4 +244,8 @@ func (l *Locker) close(ctx context.Context) error {
 		return &driver.OpError{Op: "close", Backend: backend, Err: err}
 	}
 	return nil
+}
+
+func (l *Locker) warn(ctx context.Context, message string, args ...any) {
+	l.config.logger.WarnContext(ctx, "holdfast: "+message, append([]any{"backend", backend, "collection", l.namespace()}, args...)...)
 }

@@ -3,11 +3,26 @@ package mongo
 import (
 	"fmt"
 	"strings"
-
-	"go.mongodb.org/mongo-driver/v2/mongo"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
+
+const backend = "mongodb"
+
+// limits: MongoDB could store names and data of nearly 16 MB. Names are limited to the length
+// that an index entry had before MongoDB 4.2. Data are small enough not to burden the oplog
+// and an initial sync. $$NOW has millisecond precision, and a TTL below a tenth of a second
+// would be spent waiting for the majority's acknowledgement.
+var limits = driver.Limits{
+	MinTTL:   100 * time.Millisecond,
+	MaxTTL:   24 * time.Hour,
+	TTLStep:  time.Millisecond,
+	MaxName:  1024,
+	MaxOwner: 1024,
+	MaxData:  1 << 20,
+	Poll:     time.Second,
+}
 
 // The longest names: of a database, and of a collection with its database and the dot between them.
 const (
@@ -36,9 +51,4 @@ func checkNames(databaseField, collectionField, database, collection string) err
 		return driver.Invalid(collectionField, "with a dot or system. at its beginning", "another name: MongoDB keeps these for itself")
 	}
 	return nil
-}
-
-// checkCollectionNames is checkNames for a collection of the program.
-func checkCollectionNames(c *mongo.Collection) error {
-	return checkNames("database", "collection", c.Database().Name(), c.Name())
 }

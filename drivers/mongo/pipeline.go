@@ -1,94 +1,10 @@
 package mongo
 
-import (
-	"math"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"github.com/holdfast-go/holdfast/driver"
-)
-
-// lastToken cannot be exceeded, so a record that has it is damaged.
-const lastToken = int64(math.MaxInt64)
-
-// The variables of an acquire, and the expressions that refer to them.
-const (
-	varID, refID             = "id", "$$id"
-	varOwner, refOwner       = "owner", "$$owner"
-	varTTL, refTTL           = "ttl", "$$ttl"
-	varData, refData         = "data", "$$data"
-	varReplaced, refReplaced = "replaced", "$$replaced"
-	varMe, refMe             = "me", "$$me"
-	varQueueFor, refQueueFor = "queueFor", "$$queueFor"
-	varPolls, refPolls       = "polls", "$$polls" // true or missing
-	varKeep, refKeep         = "keep", "$$keep"
-)
-
-// acquirePipeline decides on the server, at one instant of its clock, whether the lock is
-// granted. If not, the document stays as it is, but for the queue. who is the Locker in queues; if it has no ID, a lock
-// with a queue is refused, since few locks have one, and their rules take the server longer. keep is
-// how many past holders a grant keeps.
-//
-// The condition cannot be in the filter: an upsert whose filter does not match the existing
-// document tries to insert a second one, and the server refuses $expr in the filter of an
-// upsert.
-//
-// Every value of the caller's is the $literal value of a variable; otherwise the owner "$kid"
-// would name a field. The rest is the same for every request and is encoded only once:
-// encoding it took as long as the server takes for the grant.
-func acquirePipeline(who asker, req driver.Request, keep int) list {
-	variables := doc{
-		field(varID, literal(req.ID.Reveal())), field(varOwner, literal(req.Owner)), field(varTTL, req.TTL.Milliseconds()),
-		field(varKeep, -keep),
-	}
-	var v acquireVariant
-	if v.data = req.Data != nil; v.data {
-		variables = append(variables, field(varData, literal(binary(req.Data))))
-	}
-	v.shared = req.Mode == driver.Shared
-	v.readers = v.shared || who.amongReaders
-	replaced, ok := replacedBy(req.Replace, v.readers)
-	// A writer that replaces itself repeats its request.
-	if v.replace = ok && (v.shared || replaced[0] != req.ID.Reveal()); v.replace {
-		variables = append(variables, field(varReplaced, literal(replaced)))
-	}
-	if v.queue = who.id != "" || v.readers; v.queue {
-		polls := any(removeField)
-		if who.polls {
-			polls = true
-		}
-		variables = append(variables, field(varMe, who.id), field(varPolls, polls), field(varQueueFor, req.QueueFor.Milliseconds()))
-	}
-	return list{docOf("$replaceWith", docOf("$let", doc{{Key: "vars", Value: variables}, {Key: "in", Value: acquireExpressions[v]}}))}
-}
-
-// asker is a Locker as the queue of a lock sees it.
-type asker struct {
-	id           string
-	polls        bool // no hint wakes it
-	amongReaders bool // the last grant of the lock was to a reader
-}
+import "go.mongodb.org/mongo-driver/v2/bson"
 
 // acquireVariant says which optional parts a request has. One that knows readers has a queue. One
 // for a reader, which is shared, knows readers and has no data.
 type acquireVariant struct{ data, replace, queue, readers, shared bool }
-
-var acquireExpressions = allAcquireExpressions()
-
-func allAcquireExpressions() map[acquireVariant]bson.Raw {
-	all := map[acquireVariant]bson.Raw{}
-	for n := range 8 {
-		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, queue: n&4 != 0}
-		all[v] = acquireExpression(v)
-	}
-	for n := range 8 {
-		v := acquireVariant{data: n&1 != 0, replace: n&2 != 0, queue: true, readers: true, shared: n&4 != 0}
-		if !v.data || !v.shared {
-			all[v] = mustMarshal(acquireAmongReaders(v))
-		}
-	}
-	return all
-}
 
 // acquireExpression is the document after an acquire. It checks types first, because BSON
 // orders values of different types: a missing expiresAt, a string or a number is "less" than
@@ -121,10 +37,10 @@ func acquireExpression(v acquireVariant) bson.Raw {
 				doc{}))
 	}
 	if v.queue {
-		granted := expr("$mergeObjects", doc(grantFields(v)), queueAfterGrant(unheld))
+		granted := expr("$mergeObjects", doc(grantFields(v, historyAfterGrant(v))), queueAfterGrant(unheld))
 		return mustMarshal(withQueue(false, decide(granted, queueAfterRefusal(false))))
 	}
-	return mustMarshal(decide(doc(grantFields(v)), doc{}))
+	return mustMarshal(decide(doc(grantFields(v, historyAfterGrant(v))), doc{}))
 }
 
 // validOrNew is true for a valid record, and for a document that has only its _id: the one
@@ -143,8 +59,8 @@ func validOrNew() doc {
 	)
 }
 
-// grantFields are the fields of a new lease.
-func grantFields(v acquireVariant) []bson.E {
+// grantFields are the fields of a new lease, with the history after the grant.
+func grantFields(v acquireVariant, history any) []bson.E {
 	fields := []bson.E{
 		field(fieldVersion, schemaVersion),
 		field(fieldLeaseID, refID),
@@ -156,7 +72,7 @@ func grantFields(v acquireVariant) []bson.E {
 		field(fieldTTL, refTTL),
 		field(fieldBroken, false),
 		field(fieldWrites, int64(0)),
-		field(fieldHistory, historyAfterGrant(v)),
+		field(fieldHistory, history),
 		// The object is merged into the document, so a field that is removed from it would stay.
 		field(fieldReleasedAt, nil), field(fieldBrokenAt, nil), field(fieldFreedAt, nil),
 	}
@@ -219,47 +135,25 @@ func withChangeCount(changes ...bson.E) doc {
 	return append(changes, field("$inc", docOf(fieldChanges, int64(1))))
 }
 
-// validRecord matches a document whose deciding fields are valid.
-func validRecord(name any, more ...bson.E) doc {
-	return append(doc{
-		field(fieldName, name),
-		field(fieldVersion, schemaVersion),
-		field(fieldExpiresAt, docOf("$type", "date")),
-		field(fieldToken, doc{{Key: "$type", Value: "long"}, {Key: "$lt", Value: lastToken}}),
-	}, more...)
+// historyAfterGrant is the history with the tenure before the grant. The first grant of all adds an
+// empty one, which makes no difference: it is the first to be dropped.
+func historyAfterGrant(v acquireVariant) doc {
+	return expr("$slice", expr("$concatArrays", keptHistory, list{pastOf(v)}), refKeep)
 }
 
-// heldBy matches the document while a lease holds it, expired or not.
-func heldBy(l driver.Lease, more ...bson.E) doc {
-	if l.Mode == driver.Shared {
-		return append(readBy(l.Name, field(readerID, docOf("$eq", l.ID.Reveal()))), more...)
+// keptHistory is the history. A damaged one must not make a grant fail.
+var keptHistory = cond(docOf("$isArray", ref(fieldHistory)), ref(fieldHistory), list{})
+
+// pastOf is the tenure of the last exclusive lease.
+func pastOf(v acquireVariant) doc {
+	last := doc{
+		field(pastOwner, ref(fieldOwner)), field(pastToken, ref(fieldToken)),
+		field(pastAcquired, ref(fieldAcquiredAt)), field(pastExpires, ref(fieldExpiresAt)),
+		field(pastReleased, ref(fieldReleasedAt)), field(pastBroken, ref(fieldBrokenAt)), field(pastFreed, ref(fieldFreedAt)),
+		field(pastHeld, expr("$gt", ref(fieldLeaseID), nil)),
 	}
-	return validRecord(l.Name, append([]bson.E{field(fieldLeaseID, docOf("$eq", l.ID.Reveal()))}, more...)...)
-}
-
-// sameData is the condition that the data have a revision.
-func sameData(at driver.DataRevision) bson.E {
-	return field("$and", list{docOf(fieldToken, int64(at.Token)), docOf(fieldWrites, int64(at.Writes))})
-}
-
-// unbroken also matches a document without the field.
-var unbroken = field(fieldBroken, docOf("$in", list{false, nil}))
-
-// withoutData is the projection of all fields but the data, with the server's clock.
-var withoutData = mustMarshal(fieldsWithoutData)
-
-// withReaders is withoutData with the readers, and withData with both.
-var withReaders = mustMarshal(fieldsWithReaders)
-var withData = mustMarshal(fieldsWithData)
-
-var fieldsWithData = append(append(doc{}, fieldsWithReaders...), field(fieldData, 1))
-
-// fieldsWithReaders are those of fieldsWithoutData and all readers, who may be many. Any value but an array is damage.
-var fieldsWithReaders = append(append(doc{}, fieldsWithoutData...), field(fieldReaders,
-	cond(isSharedVersion, expr("$ifNull", ref(fieldReaders), false), removeField)))
-
-var fieldsWithoutData = doc{
-	field(fieldVersion, 1), field(fieldLeaseID, 1), field(fieldOwner, 1), field(fieldRenewedAt, 1), field(fieldExpiresAt, 1),
-	field(fieldAcquiredAt, 1), field(fieldToken, 1), field(fieldTTL, 1), field(fieldBroken, 1),
-	field(fieldWrites, 1), field(fieldReserve, 1), field(fieldRenewals, 1), field(fieldNow, serverNow),
+	if v.replace {
+		last = append(last, field(pastTaken, serverNow), field(pastTakenBy, takenByReplace))
+	}
+	return last
 }

@@ -50,7 +50,7 @@ func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 	released, granted := make(chan error, 1), make(chan error, 1)
 	go func() { released <- holder.Release(context.WithoutCancel(t.Context()), lease) }()
 	eventually(t, "the release is applied on the primary", func() bool {
-		r, err := read(bounded(t), holder.local, "job", withoutData)
+		_, r, err := readRecord(bounded(t), holder.local, "job", withoutData)
 		return err == nil && r != nil && r.leaseID == ""
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -60,7 +60,7 @@ func TestFailOverBetweenReleaseAndItsCertainty(t *testing.T) {
 		granted <- err
 	}()
 	eventually(t, "the waiter's request is applied on the primary", func() bool {
-		r, err := read(bounded(t), holder.local, "job", withoutData)
+		_, r, err := readRecord(bounded(t), holder.local, "job", withoutData)
 		return err == nil && r != nil && r.leaseID == "waiter" || ctx.Err() != nil
 	})
 	if err := <-granted; err == nil { // before a release that is sent again can succeed on the next primary

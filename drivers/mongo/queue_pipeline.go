@@ -1,10 +1,6 @@
 package mongo
 
-import (
-	"slices"
-
-	"github.com/holdfast-go/holdfast/driver"
-)
+import "github.com/holdfast-go/holdfast/driver"
 
 // The queue of a lock is an array in its document, in order of arrival. Each waiter has
 // the ID of its Locker and the time until which it stays without another request. The field
@@ -19,23 +15,6 @@ import (
 // expiresAt is the moment at which the lock became free, by a release or by itself. Position n
 // may take the lock n-1 turns ([driver.TurnLength]) after that moment, by the clock of the server. So
 // no process coordinates the others, and a waiter that does not come costs the next one turn.
-const (
-	fieldQueue    = "queue"
-	fieldReserve  = "reserve"
-	fieldWaiter   = "w"
-	fieldUntil    = "until"
-	fieldPolls    = "polls"    // true for a waiter that no hint wakes, else missing
-	fieldShared   = "s"        // true for a waiter that asks for the lock as a reader, else missing
-	fieldWoken    = "woken"    // in replies: the waiters that a release wakes
-	fieldWaiters  = "waiters"  // in replies: the length of the queue
-	fieldPosition = "position" // in replies: this Locker's position, counted from 1
-	fieldTurn     = "turn"     // in replies to a reader: the number of its turn, counted from 1
-	fieldFull     = "full"     // in replies: whether no further reader may join those that hold the lock
-	fieldLine     = "line"     // in replies: the whole queue, if readers are in it
-)
-
-// emptied is the reservation of a queue that has no waiter that hints wake, because the holder was the last.
-const emptied = -1
 
 const (
 	refQueue, refIndex, refLength, refPlace = "$$queue", "$$index", "$$length", "$$place"
@@ -145,50 +124,7 @@ func leaveUpdate(me string) list {
 	return list{docOf("$set", docOf(fieldQueue, rest)), docOf("$set", docOf(fieldReserve, reservation(ref(fieldQueue))))}
 }
 
-// nobodyWaits matches a document without waiters that hints wake.
-var nobodyWaits = field(fieldReserve, docOf("$in", list{0, nil, emptied}))
-
-// queueProjection has the fields of a reply that say how long the queue is, and where a Locker is
-// in it.
-func queueProjection(me string) doc {
-	waiters := expr("$ifNull", ref(fieldQueue+"."+fieldWaiter), list{})
-	return doc{
-		field(fieldWaiters, docOf("$size", waiters)),
-		field(fieldPosition, expr("$add", expr("$indexOfArray", waiters, me), 1)),
-	}
-}
-
 // howManyWoken is how many of the waiters that hints can wake a release wakes.
 func howManyWoken(waiters any) doc {
 	return cond(expr("$gt", docOf("$size", waiters), driver.LongQueue), 1, driver.WokenWaiters)
 }
-
-// readerTurn is the field of a reply that says which turn a reader in the queue has.
-func readerTurn(me string) doc {
-	in := withQueue(true, expr("$add", refPlace, 1))
-	return doc{field(fieldTurn, let(varMe, literal(me), in))}
-}
-
-// wokenFields are the fields of a reply that show which waiters a release wakes: the first of those that are
-// alive and do not poll, with their positions among all. If readers are among them, this process finds out by the whole
-// queue; see hintsTo.
-var wokenFields = doc{field(fieldLine, cond(expr("$gt", ref(fieldQueue+"."+fieldShared), list{}), ref(fieldQueue), removeField)),
-	field(fieldWoken, let("queue", queueOf(), let("wakeable", filter(refQueue, and(not(polls), alive)),
-		mapped(expr("$slice", "$$wakeable", howManyWoken("$$wakeable")), doc{
-			field(fieldWaiter, refOne+"."+fieldWaiter),
-			field(fieldPosition, expr("$add", indexOf(refQueue, refOne+"."+fieldWaiter), 1)),
-		}))))}
-
-// sharedFields are further ones, for a record whose readers may go on: who is woken then depends on more.
-var sharedFields = doc{field(fieldLeaseID, 1), field(fieldExpiresAt, 1), field(fieldFull,
-	expr("$gte", docOf("$size", filter(sharedReaders, expr("$gt", refOne+"."+readerExpires, serverNow))), driver.MaxHolders))}
-
-// wokenProjection is the projection of the waiters that a release wakes. sharedWoken is for a lock that others may go on to
-// hold, or hold by now. withWoken also has the record, and withReadersWoken all readers besides.
-var (
-	wokenProjection = mustMarshal(append(doc{field(fieldVersion, 1), field(fieldNow, serverNow)}, wokenFields...))
-	sharedWoken     = mustMarshal(slices.Concat(doc{field(fieldVersion, 1), field(fieldNow, serverNow)}, wokenFields, sharedFields))
-	withWoken       = mustMarshal(slices.Concat(fieldsWithoutData, wokenFields, sharedFields[2:]))
-
-	withReadersWoken = mustMarshal(append(append(doc{}, fieldsWithReaders...), wokenFields...))
-)

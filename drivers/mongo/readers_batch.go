@@ -15,7 +15,7 @@ import (
 // read always follows that shows which of the leases it renewed. A lease that the read finds, unbroken, was there
 // when the command came: leases can end between the two, but not begin.
 func (l *Locker) renewReaders(ctx context.Context, chunk []int, leases []driver.Lease) (lost []int, err error) {
-	names, ids := namesAndIDs(chunk, leases)
+	names, ids, _ := namesAndIDs(chunk, leases)
 	filter := readBy(docOf("$in", names), field(readerID, docOf("$in", ids)), readerUnbroken)
 	renewed := and(expr("$in", refOne+"."+readerID, literal(ids)), not(refOne+"."+readerBroken))
 	ttl := leases[chunk[0]].TTL.Milliseconds()
@@ -46,11 +46,7 @@ func (l *Locker) renewReaders(ctx context.Context, chunk []int, leases []driver.
 
 // releaseReaders is releaseChunk for shared leases.
 func (l *Locker) releaseReaders(ctx context.Context, chunk []int, leases []driver.Lease) (doubtful []int, err error) {
-	names, ids := namesAndIDs(chunk, leases)
-	pairs := make(list, len(chunk))
-	for n := range chunk {
-		pairs[n] = list{names[n], ids[n]}
-	}
+	names, ids, pairs := namesAndIDs(chunk, leases)
 	// Promise 6: each name is matched together with the ID of its own lease.
 	ours := expr("$in", list{ref(fieldName), refOne + "." + readerID}, literal(pairs))
 	filter := readBy(docOf("$in", names), field(readerID, docOf("$in", ids)))

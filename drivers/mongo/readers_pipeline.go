@@ -4,7 +4,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // The holders of a lock that is held [driver.Shared] are an array in its document. From the grant to a reader until the
@@ -14,25 +13,6 @@ import (
 //
 // While there are readers, the field kid is sharedHolder, expiresAt is when the last of their leases ends, and ttl is
 // the longest of their TTLs. The other fields describe the latest grant.
-const (
-	sharedVersion = 2
-	sharedHolder  = lockstate.Shared
-
-	fieldReaders  = "readers"
-	fieldRenewals = "renewals" // rises with each renewal by a reader, from 0 at the latest grant: with its token, this is the revision
-
-	readerID       = "k" // the ID of the lease
-	readerOwner    = pastOwner
-	readerToken    = pastToken
-	readerAcquired = pastAcquired
-	readerExpires  = pastExpires
-	readerTTL      = "l"
-	readerRenewed  = "s"
-	readerBroken   = "b" // true, else missing
-
-	fieldReader  = "reader"  // in replies: the reader whom the request is about
-	fieldDamaged = "damaged" // in replies: true if the readers are; else missing
-)
 
 // The variables of an acquire that knows readers.
 const (
@@ -61,7 +41,7 @@ func acquireAmongReaders(v acquireVariant) doc {
 		free = append(free, or(expr("$eq", list{ref(fieldLeaseID), ref(fieldRenewedAt)}, refReplaced),
 			expr("$eq", list{ref(fieldLeaseID), ref(fieldToken), ref(fieldRenewals)}, refReplaced)))
 	}
-	granted := expr("$mergeObjects", doc(grantFields(v)), queueAfterGrant(refUnheld))
+	granted := expr("$mergeObjects", doc(grantFields(v, historyAmongReaders(v))), queueAfterGrant(refUnheld))
 	refused := queueAfterRefusal(v.shared)
 	var decision doc
 	if v.shared {
@@ -206,24 +186,3 @@ func breakReaders(matches any) list {
 // isLease is true for a reader with the lease ID, and hasToken for one with any of the tokens.
 func isLease(id driver.LeaseID) doc { return expr("$eq", refOne+"."+readerID, literal(id.Reveal())) }
 func hasToken(tokens list) doc      { return expr("$in", refOne+"."+readerToken, literal(tokens)) }
-
-// sharedRecord matches a document whose deciding fields are valid, and whose latest grant was to a reader.
-func sharedRecord(name any, more ...bson.E) doc {
-	filter := validRecord(name, more...)
-	filter[1] = field(fieldVersion, sharedVersion)
-	return filter
-}
-
-// readBy matches the document while a reader that has all of these holds it, expired or not.
-func readBy(name any, reader ...bson.E) doc {
-	return sharedRecord(name, field(fieldLeaseID, sharedHolder), field(fieldReaders, docOf("$elemMatch", doc(reader))))
-}
-
-// readerUnbroken is unbroken for a reader.
-var readerUnbroken = field(readerBroken, docOf("$ne", true))
-
-// readerFields are the fields of a reply about the reader with a lease: those of the record, without the other readers.
-func readerFields(id driver.LeaseID) doc {
-	return append(fieldsWithoutData[:len(fieldsWithoutData):len(fieldsWithoutData)],
-		readersDamaged, field(fieldReader, expr("$arrayElemAt", filter(sharedReaders, isLease(id)), 0)))
-}

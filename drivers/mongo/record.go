@@ -2,7 +2,6 @@ package mongo
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,36 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 )
-
-// DefaultCollection is the collection of a URL that names none.
-const DefaultCollection = "holdfast_locks"
-
-// The fields of a lock's document, and the version of this layout.
-const (
-	fieldName       = "_id"
-	fieldVersion    = "v"
-	fieldLeaseID    = "kid"
-	fieldOwner      = "owner"
-	fieldRenewedAt  = "ts"
-	fieldExpiresAt  = "expiresAt"
-	fieldAcquiredAt = "acquiredAt"
-	fieldToken      = "token"
-	fieldTTL        = "ttl"
-	fieldData       = "data"
-	fieldBroken     = "broken"
-	fieldWrites     = "writes"     // how often the present holder wrote the data
-	fieldChanges    = "changes"    // see withChangeCount
-	fieldReleasedAt = "releasedAt" // these three say how the last tenure ended; see history.go
-	fieldBrokenAt   = "brokenAt"
-	fieldFreedAt    = "freedAt"
-	fieldHistory    = "history"
-
-	schemaVersion = 1
-)
-
-// fieldNow is the field of a reply into which a projection puts the server's clock. It is not
-// stored.
-const fieldNow = "now"
 
 // record is a decoded document.
 type record struct {
@@ -177,6 +146,26 @@ func decodeRecord(raw bson.Raw) (*record, error) {
 	return r, nil
 }
 
+// checkReaders refuses a record whose readers are damaged. One that has too few of them could be granted to a writer while
+// another reads.
+func (d *decoder) checkReaders(r *record) {
+	if r.version != sharedVersion {
+		r.readers = nil // of a lock that has become exclusive
+		return
+	}
+	d.check(fieldLeaseID, r.leaseID == "" || r.leaseID == sharedHolder, "is that of an exclusive holder although the lock is shared")
+	if r.readers == nil || d.problem != "" {
+		return // the reply does not have them
+	}
+	d.check(fieldReaders, (len(r.readers) > 0) == (r.leaseID != ""), "is empty although the record has readers, or the reverse")
+	last, ends := int64(0), time.Time{}
+	for _, one := range r.readers {
+		d.check(fieldReaders, one.token > last && one.token <= r.token, "has tokens out of order")
+		last, ends = one.token, later(ends, one.expires)
+	}
+	d.check(fieldExpiresAt, len(r.readers) == 0 || ends.Equal(r.expiresAt), "is not when the last reader's lease ends")
+}
+
 // hasLeaseID reports whether a document, which may be damaged, has a lease ID.
 func hasLeaseID(raw bson.Raw, id driver.LeaseID) bool {
 	elements, _ := elementsOf(raw)
@@ -188,78 +177,6 @@ func hasLeaseID(raw bson.Raw, id driver.LeaseID) bool {
 		found, _ := value.StringValueOK()
 		return e.Key() == fieldLeaseID && found == id.Reveal()
 	})
-}
-
-// hasText reports whether a document, which may be damaged, has a text in a field.
-func hasText(raw bson.Raw, key, text string) bool {
-	elements, _ := elementsOf(raw)
-	return slices.ContainsFunc(elements, func(e bson.RawElement) bool {
-		found, _ := e.Value().StringValueOK()
-		return e.Key() == key && found == text
-	})
-}
-
-// elementsOf splits a document. The Go driver's function panics if a length is near 2^31.
-func elementsOf(raw bson.Raw) (all []bson.RawElement, err error) {
-	defer func() {
-		if recover() != nil {
-			err = errors.New("a length is out of range")
-		}
-	}()
-	return raw.Elements()
-}
-
-// decoder keeps the first problem.
-type decoder struct{ problem string }
-
-func (d *decoder) check(field string, ok bool, problem string) {
-	if !ok && d.problem == "" {
-		d.problem = "its field " + field + " " + problem
-	}
-}
-
-func (d *decoder) hasType(field string, v bson.RawValue, want bson.Type) bool {
-	d.check(field, v.Type == want, fmt.Sprintf("is of type %s, not %s", v.Type, want))
-	return v.Type == want
-}
-
-func (d *decoder) text(field string, v bson.RawValue, to *string) {
-	if d.hasType(field, v, bson.TypeString) {
-		var ok bool
-		*to, ok = v.StringValueOK()
-		d.check(field, ok, "is malformed")
-	}
-}
-
-func (d *decoder) date(field string, v bson.RawValue, to *time.Time) {
-	if d.hasType(field, v, bson.TypeDateTime) {
-		*to = time.UnixMilli(v.DateTime()).UTC()
-		d.check(field, to.Year() >= 0 && to.Year() <= 9999, "is out of range") // RFC 3339 has no other years
-	}
-}
-
-func (d *decoder) boolean(field string, v bson.RawValue, to *bool) {
-	if d.hasType(field, v, bson.TypeBoolean) {
-		*to = v.Boolean()
-	}
-}
-
-func (d *decoder) binary(field string, v bson.RawValue, to *[]byte) {
-	if d.hasType(field, v, bson.TypeBinary) {
-		_, data, ok := v.BinaryOK()
-		d.check(field, ok, "is malformed") // the old subtype 2 has a second length
-		*to = append([]byte{}, data...)
-	}
-}
-
-// number accepts both integer types: a person who repairs a record by hand gets the one that
-// the shell chooses.
-func (d *decoder) number(field string, v bson.RawValue, to *int64) {
-	if v.Type == bson.TypeInt32 {
-		*to = int64(v.Int32())
-	} else if d.hasType(field, v, bson.TypeInt64) {
-		*to = v.Int64()
-	}
 }
 
 // describe returns the record as callers see it.
@@ -317,6 +234,27 @@ func (r *record) refusal() *driver.HeldError {
 	}}
 }
 
+// pastHolders returns the last n tenures as [driver.Record] has it.
+func (r *record) pastHolders(n int) []driver.Tenure {
+	var all []driver.Tenure
+	switch {
+	case r.version == sharedVersion: // of the others the history has every one
+		all = r.expiredReaders()
+	case r.free() && r.token > 0:
+		all = append(all, tenure{owner: r.owner, token: r.token, acquired: r.acquiredAt, expires: r.expiresAt, ends: r.ends,
+			held: r.leaseID != ""}.describe())
+	}
+	for _, v := range slices.Backward(r.history) {
+		if t, ok := decodeTenure(v); ok {
+			all = append(all, t.describe())
+		}
+	}
+	if r.version == sharedVersion {
+		slices.SortStableFunc(all, func(a, b driver.Tenure) int { return cmp.Compare(b.Token, a.Token) })
+	}
+	return all[:min(len(all), n)]
+}
+
 // dataRevision identifies the state of the data.
 func (r *record) dataRevision() driver.DataRevision {
 	return driver.DataRevision{Token: uint64(max(r.token, 0)), Writes: uint64(r.writes)}
@@ -334,25 +272,88 @@ func parseRevision(rev driver.Revision) (leaseID string, renewedAt bson.DateTime
 	return leaseID, bson.DateTime(n), ok && err == nil
 }
 
-// hasField reports whether a document has a field.
-func hasField(raw bson.Raw, path ...string) bool {
-	_, err := raw.LookupErr(path...)
-	return err == nil
+// has reports whether a lease has the lock, expired or not. The reply must be about that lease.
+func (r *record) has(lease driver.Lease) bool {
+	if lease.Mode == driver.Shared {
+		return r.reader != nil && r.reader.id == lease.ID.Reveal()
+	}
+	return r.leaseID == lease.ID.Reveal() && r.version != sharedVersion
 }
 
-// dateOrZero returns the time of a value that may be missing or no date.
-func dateOrZero(v bson.RawValue) (at time.Time) {
-	d := decoder{}
-	if d.date("", v, &at); d.problem != "" {
-		return time.Time{}
+// refuses reports whether the renewals of a lease that has the lock are refused.
+func (r *record) refuses(lease driver.Lease) bool {
+	if lease.Mode == driver.Shared {
+		return r.reader.broken
 	}
-	return at
+	return r.broken
 }
 
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
+// granted reports whether a request has got the lock, and returns its lease.
+func (r *record) granted(req driver.Request) (driver.Lease, bool) {
+	lease := driver.Lease{Name: req.Name, ID: req.ID, Owner: r.owner, Token: uint64(r.token), TTL: req.TTL, Mode: req.Mode,
+		Contended: r.reserve > 0}
+	if req.Mode != driver.Shared {
+		return lease, r.has(lease) && !r.broken
 	}
-	return a
+	if !r.has(lease) || r.reader.broken || !r.reader.expires.After(r.now) {
+		return lease, false
+	}
+	lease.Owner, lease.Token = r.reader.owner, uint64(r.reader.token) // a repeat has the token of its first grant
+	return lease, true
+}
+
+// live reports whether the lease of a reader has not expired.
+func (r *record) live(one reader) bool { return r.now.IsZero() || one.expires.After(r.now) }
+
+// describeReaders adds the readers to a record.
+func (r *record) describeReaders(out *driver.Record) {
+	out.Broken = len(r.readers) > 0
+	for _, one := range r.readers {
+		if !r.live(one) {
+			continue
+		}
+		h := driver.Holder{Owner: one.owner, Token: uint64(one.token), TTL: one.ttl, AcquiredAt: one.acquired, RenewedAt: one.renewed,
+			Broken: one.broken}
+		if !r.now.IsZero() {
+			h.Remaining, h.RemainingKnown = one.expires.Sub(r.now), true
+		}
+		out.Broken = out.Broken && one.broken
+		out.Holders = append(out.Holders, h)
+	}
+}
+
+// expiredReaders are the tenures of the readers of a lock that is not held, the latest first.
+func (r *record) expiredReaders() (all []driver.Tenure) {
+	if !r.free() {
+		return nil
+	}
+	for _, one := range slices.Backward(r.readers) {
+		end := driver.EndExpired
+		if one.broken {
+			end = driver.EndBroken
+		}
+		all = append(all, driver.Tenure{Owner: one.owner, Token: uint64(one.token), From: one.acquired, Until: one.expires, End: end,
+			Mode: driver.Shared})
+	}
+	return all
+}
+
+// sharedRevision identifies one grant or renewal among readers: "<renewals> shared.<token>".
+func sharedRevision(token, renewals int64) driver.Revision {
+	return driver.NewRevision(strconv.FormatInt(renewals, 10) + " " + sharedHolder + "." + strconv.FormatInt(token, 10))
+}
+
+// replacedBy is what a request that replaces a holder compares: the lease ID and the time of the last renewal or, of
+// readers, the token of the last grant and the number of renewals. A request that does not know readers replaces none.
+func replacedBy(rev driver.Revision, readers bool) (list, bool) {
+	renewals, token, shared := strings.Cut(rev.Mark(), " "+sharedHolder+".")
+	if shared {
+		n, errN := strconv.ParseInt(renewals, 10, 64)
+		t, errT := strconv.ParseInt(token, 10, 64)
+		if errN == nil && errT == nil {
+			return list{sharedHolder, t, n}, readers
+		}
+	}
+	leaseID, renewedAt, ok := parseRevision(rev)
+	return list{leaseID, renewedAt}, ok
 }

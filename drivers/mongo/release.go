@@ -3,14 +3,9 @@ package mongo
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"slices"
-	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -37,7 +32,7 @@ func (l *Locker) Release(ctx context.Context, lease driver.Lease) error {
 // more, not even an expired one. If the lock is free, or readers have it, and this call has woken nobody, the
 // answer of an earlier release was lost, and with it the waiters to wake: they are woken now.
 func (l *Locker) released(ctx context.Context, coll *mongo.Collection, lease driver.Lease, woken bool) (bool, error) {
-	raw, r, err := readWoken(ctx, coll, lease.Name, projectionWoken(lease))
+	raw, r, err := readRecord(ctx, coll, lease.Name, projectionWoken(lease))
 	switch {
 	case err != nil:
 		return false, err
@@ -116,28 +111,6 @@ func (l *Locker) releaseOf(lease driver.Lease) any {
 	return releaseUpdate
 }
 
-// projectionWoken is withWoken without the readers, but for one with the lease.
-func projectionWoken(lease driver.Lease) bson.Raw {
-	if lease.Mode == driver.Shared {
-		return mustMarshal(slices.Concat(readerFields(lease.ID), wokenFields, sharedFields[2:]))
-	}
-	return withWoken
-}
-
-// readWoken reads a record, with the waiters that a release wakes. The record is nil if there is
-// none.
-func readWoken(ctx context.Context, coll *mongo.Collection, name string, projection bson.Raw) (bson.Raw, *record, error) {
-	raw, err := coll.FindOne(ctx, docOf(fieldName, name), options.FindOne().SetProjection(projection)).Raw()
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	r, err := decodeRecord(raw)
-	return raw, r, err
-}
-
 // releaseOnPrimary releases the lock, if it finds the lease, and returns the hints for the first waiters. It does not
 // wait for a majority.
 func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (found bool, woken []hint, err error) {
@@ -167,44 +140,6 @@ func (l *Locker) releaseOnPrimary(ctx context.Context, lease driver.Lease) (foun
 	return true, hintsTo(lease.Name, raw), nil
 }
 
-// wakeWaiters leaves hints for waiters at the end of a call. If a fail-over keeps them from being left, they are sent once more, to
-// the next primary. That waits for an election after a primary has stepped down. One after a crash mostly takes longer than the call may,
-// and other commands may follow in the caller's time: those for further leases of a batch, or for further queues to leave.
-func (l *Locker) wakeWaiters(ctx context.Context, woken []hint) {
-	l.leaveHints(ctx, l.leaveHints(ctx, woken))
-}
-
-// hintTimeout limits the time for hints, which the Go driver would otherwise send again until the
-// time limit of the release is over.
-const hintTimeout = time.Second
-
-// leaveHints leaves hints, within hintTimeout. A hint that cannot be left is only logged: the waiters poll, too. It returns those for
-// which another try makes sense.
-func (l *Locker) leaveHints(ctx context.Context, woken []hint) (left []hint) {
-	if len(woken) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
-	defer cancel()
-	l.hints.send(ctx, woken, func(hints []hint, err error) {
-		if !isPermanent(err) {
-			left = append(left, hints...)
-		}
-		level := slog.LevelDebug
-		if isPermanent(err) && l.hintless.CompareAndSwap(false, true) {
-			level = slog.LevelWarn // once
-		}
-		l.config.logger.Log(ctx, level, "holdfast: no hint was left, waiters poll for the released lock",
-			"name", hints[0].name, "namespace", l.namespace(), "error", err)
-	})
-	return left
-}
-
-// acknowledgedByPrimary are the options of writes that need not be certain yet.
-func acknowledgedByPrimary() *options.CollectionOptionsBuilder {
-	return options.Collection().SetWriteConcern(writeconcern.W1())
-}
-
 // ReleaseBatch implements [driver.BatchReleaser] with two commands for every 500 leases: an
 // updateMany that a majority acknowledges, and a read that finds the waiters to wake. The server does
 // not retry updateMany, so after an error the outcome of every lease of its command is unknown.
@@ -223,10 +158,7 @@ func (l *Locker) releaseChunk(ctx context.Context, chunk []int, leases []driver.
 	if leases[chunk[0]].Mode == driver.Shared {
 		return l.releaseReaders(ctx, chunk, leases)
 	}
-	names, pairs := make(list, len(chunk)), make(list, len(chunk))
-	for n, i := range chunk {
-		names[n], pairs[n] = leases[i].Name, list{leases[i].Name, leases[i].ID.Reveal()}
-	}
+	names, _, pairs := namesAndIDs(chunk, leases)
 	// Promise 6: each name is matched together with the ID of its own lease. No match is no error.
 	filter := validRecord(docOf("$in", names), field("$expr", expr("$in", list{ref(fieldName), ref(fieldLeaseID)}, literal(pairs))))
 	res, err := l.majority.UpdateMany(ctx, filter, releaseUpdate)

@@ -55,7 +55,7 @@ func (l *Locker) renewChunk(ctx context.Context, chunk []int, leases []driver.Le
 	if leases[chunk[0]].Mode == driver.Shared {
 		return l.renewReaders(ctx, chunk, leases)
 	}
-	names, ids := namesAndIDs(chunk, leases)
+	names, ids, _ := namesAndIDs(chunk, leases)
 	// Two lists also match one lease's name with another's ID. That cannot happen, since every
 	// acquisition has its own ID (see [driver.Request]). Comparing pairs takes the server
 	// twice as long.

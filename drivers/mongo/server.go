@@ -11,9 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
 // wireVersion44 is the maxWireVersion of MongoDB 4.4, the first version that computes fields
@@ -22,6 +22,38 @@ import (
 const wireVersion44 = 9
 
 const serverRule = "MongoDB 4.4 or later; compatible services lack guarantees that locks need"
+
+// begin checks the server and makes the Locker ready for use.
+func (l *Locker) begin(ctx context.Context) error {
+	if err := l.prepare(ctx); err != nil {
+		l.cancel()
+		l.leave()
+		return err
+	}
+	l.loggedIn = true
+	if l.config.wake == WakePoll {
+		return nil
+	}
+	l.queue = newWatcher(l.hints.source(), l.majority.Database().Name()+"."+l.hints.coll.Name(), l.config.logger, waitqueue.Settings{})
+	l.queue.connections = l.connections
+	return nil
+}
+
+// prepare checks the server and creates the index.
+func (l *Locker) prepare(ctx context.Context) error {
+	if err := l.do(ctx, op{verb: "connect"}, l.checkServer); err != nil {
+		return err
+	}
+	if l.standalone {
+		// It has no majority to ask. Its own data are all there are.
+		l.linearizable = l.majority
+		l.warn(ctx, "this server is not a replica set: a crash may lose an acknowledged lock")
+	}
+	if l.forReading {
+		return nil
+	}
+	return l.do(ctx, op{verb: "create the TTL index"}, l.ensureIndex)
+}
 
 // checkServer refuses a server that cannot keep the promises, and records whether it is a
 // standalone.
@@ -78,8 +110,7 @@ func (l *Locker) buildInfo(ctx context.Context) (bson.Raw, error) {
 }
 
 func (l *Locker) adminCommand(ctx context.Context, command string) (bson.Raw, error) {
-	return l.majority.Database().Client().Database("admin").RunCommand(ctx, docOf(command, 1),
-		options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+	return adminCommand(ctx, l.majority.Database().Client(), docOf(command, 1))
 }
 
 // identify evaluates a server's replies to hello and buildInfo.
@@ -184,4 +215,53 @@ func (l *Locker) dryRunAcquire(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// validatorOf returns the validator by which the server refuses documents of a collection with these options, or nil.
+func validatorOf(options bson.Raw) bson.Raw {
+	validator, _ := options.Lookup("validator").DocumentOK()
+	level, _ := options.Lookup("validationLevel").StringValueOK()
+	action, _ := options.Lookup("validationAction").StringValueOK()
+	if elements, err := validator.Elements(); err != nil || len(elements) == 0 || level == "off" || action == "warn" {
+		return nil
+	}
+	return validator
+}
+
+// validatorRefuses reports whether a validator refuses the record of a grant, one like those of most programs. The server makes
+// that record, as for an acquire, and matches it, but stores nothing. A validator can accept the records of other locks only.
+func (l *Locker) validatorRefuses(ctx context.Context, validator bson.Raw) (bool, error) {
+	for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+		req := driver.Request{Name: "test", ID: driver.NewLeaseID("-"), Owner: "host/1", TTL: time.Second, Mode: mode}
+		pipeline := list{docOf("$collStats", docOf("count", doc{})), docOf("$limit", 1), // gives one document
+			docOf("$replaceWith", docOf(fieldName, req.Name))}
+		pipeline = append(pipeline, acquirePipeline(asker{id: l.id}, req, l.config.history)...)
+		cursor, err := l.majority.Aggregate(ctx, append(pipeline, docOf("$match", validator)))
+		if err != nil {
+			return false, err
+		}
+		accepted := cursor.Next(ctx)
+		if err := errors.Join(cursor.Err(), cursor.Close(ctx)); err != nil {
+			return false, err
+		}
+		if !accepted {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// warnOfValidator logs that a validator may refuse the records of locks. Only an acquire that it has refused is certain.
+func (l *Locker) warnOfValidator(ctx context.Context, validator bson.Raw) {
+	if validator == nil {
+		return
+	}
+	refuses, err := l.validatorRefuses(ctx, validator)
+	switch {
+	case err != nil:
+		l.warn(ctx, "the collection has a validator, and it is unknown whether that accepts the records of locks", "error", err)
+	case refuses:
+		l.warn(ctx, "the collection has a validator that refuses the record of a test lock: perhaps no lock can be acquired",
+			"remedy", dropValidator(l.namespace()))
+	}
 }

@@ -39,7 +39,7 @@ func (l *Locker) update(
 			return matched, err
 		}
 		// Promise 4: a linearizable read cannot come from a deposed primary.
-		r, err := read(ctx, l.linearizable, name, projection)
+		_, r, err := readRecord(ctx, l.linearizable, name, projection)
 		if err != nil {
 			return false, err
 		}
@@ -48,14 +48,6 @@ func (l *Locker) update(
 		}
 	}
 	return false, errInconsistent
-}
-
-// about is the projection of a record without its data, and of its readers with the lease alone.
-func about(lease driver.Lease) bson.Raw {
-	if lease.Mode == driver.Shared {
-		return mustMarshal(readerFields(lease.ID))
-	}
-	return withoutData
 }
 
 // updateOne updates the one document that the filter matches.

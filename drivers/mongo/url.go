@@ -26,9 +26,6 @@ const (
 
 var params = []string{paramCollection, paramCommandTimeout, driver.ParamHistory, paramRetention, paramWake}
 
-// wakeRule is what the parameter wake, and WithWake, allow.
-const wakeRule = "hints or poll"
-
 // Open connects to a MongoDB connection string, whose path names the database. In addition to
 // MongoDB's own options it accepts the parameters collection (default "holdfast_locks"),
 // commandTimeout and retention (Go durations, see [WithCommandTimeout] and [WithRetention]), wake
@@ -256,3 +253,6 @@ func parseProblem(uri string) string {
 	}
 	return "user, password or their options are malformed (is everything percent-encoded?)"
 }
+
+// DefaultCollection is the collection of a URL that names none.
+const DefaultCollection = "holdfast_locks"

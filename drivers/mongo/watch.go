@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/holdfast-go/holdfast/driver/waitqueue"
 )
 
@@ -24,20 +22,18 @@ const (
 type source struct {
 	await time.Duration // how long the server holds a request for hints
 	open  func(ctx context.Context) (eventCursor, error)
-	// read returns whom a hint wakes, and how long that waiter must let others go first (after). ok is
-	// false for a document that is no hint for this Locker.
-	read func(hint bson.Raw) (key waitqueue.Key, after time.Duration, ok bool)
 }
 
 // eventCursor is a cursor whose requests wait on the server for hints.
 type eventCursor interface {
-	ID() int64
 	// TryNext returns false if no hint has come while the server held the request, or after an
 	// error.
 	TryNext(ctx context.Context) bool
-	Err() error
+	Err() error // also if the server has ended the cursor
 	Close(ctx context.Context) error
-	event() bson.Raw
+	// wakes returns whom the hint wakes, and how long that waiter must let others go first (after). ok is
+	// false for a document that is no hint for this Locker.
+	wakes() (key waitqueue.Key, after time.Duration, ok bool)
 }
 
 // watcher wakes the waiters of a Locker: it reads one cursor for all of them, open while there are some.
@@ -55,21 +51,11 @@ type watcher struct {
 	usable      func() bool    // whether the cursor is open, or has not failed to be opened
 }
 
-func newWatcher(from source, namespace string, logger *slog.Logger) *watcher {
-	return newWatcherWith(from, namespace, logger, waitqueue.Settings{})
-}
-
-func newWatcherWith(from source, namespace string, logger *slog.Logger, settings waitqueue.Settings) *watcher {
+func newWatcher(from source, namespace string, logger *slog.Logger, settings waitqueue.Settings) *watcher {
 	w := &watcher{source: from, namespace: namespace, logger: logger, timeout: cursorTimeout}
 	w.closeCtx, w.cancelClose = context.WithCancel(context.Background())
 	w.Follower = waitqueue.NewFollower(context.Background(), waitqueue.Source{
-		Open: func(ctx context.Context) (waitqueue.Events, error) {
-			cursor, err := w.open(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return cursorEvents{cursor, w}, nil
-		},
+		Open:    w.open,
 		Opened:  w.report,
 		Backoff: leastBackoff,
 		Go: func(run func()) bool {
@@ -94,39 +80,29 @@ func (w *watcher) close(ctx context.Context) {
 var errCursorEnded = errors.New("the server ended the cursor")
 
 // open opens the cursor, unless it would occupy the last connection.
-func (w *watcher) open(ctx context.Context) (eventCursor, error) {
+func (w *watcher) open(ctx context.Context) (waitqueue.Events, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
-	if w.connections == nil {
-		return w.source.open(ctx)
-	}
-	free, err := w.connections.forCursor(ctx)
-	if err != nil {
-		return nil, err
+	free := func() {}
+	if w.connections != nil {
+		var err error
+		if free, err = w.connections.forCursor(ctx); err != nil {
+			return nil, err
+		}
 	}
 	cursor, err := w.source.open(ctx)
 	if err != nil {
 		free()
 		return nil, err
 	}
-	return reservedCursor{cursor, free}, nil
-}
-
-// reservedCursor frees its connection when it is closed.
-type reservedCursor struct {
-	eventCursor
-	free func()
-}
-
-func (c reservedCursor) Close(ctx context.Context) error {
-	defer c.free()
-	return c.eventCursor.Close(ctx)
+	return cursorEvents{cursor, w, free}, nil
 }
 
 // cursorEvents are the hints of an open cursor.
 type cursorEvents struct {
 	eventCursor
 	watcher *watcher
+	free    func() // frees its connection
 }
 
 // Next implements [waitqueue.Events].
@@ -134,17 +110,11 @@ func (c cursorEvents) Next(ctx context.Context) error {
 	w := c.watcher
 	ctx, cancel := context.WithTimeout(ctx, w.source.await+w.timeout)
 	defer cancel()
-	got := c.TryNext(ctx)
-	switch err := c.Err(); {
-	case got:
-		if key, after, ok := w.source.read(c.event()); ok {
-			w.Event(key.Name, key.Waiter, after)
-		}
-		return nil
-	case err != nil:
-		return err
-	case c.ID() == 0:
-		return errCursorEnded
+	if !c.TryNext(ctx) {
+		return c.Err()
+	}
+	if key, after, ok := c.wakes(); ok {
+		w.Event(key.Name, key.Waiter, after)
 	}
 	return nil
 }
@@ -154,6 +124,7 @@ func (c cursorEvents) Next(ctx context.Context) error {
 func (c cursorEvents) Close() {
 	ctx, cancel := context.WithTimeout(c.watcher.closeCtx, time.Second)
 	defer cancel()
+	defer c.free()
 	_ = c.eventCursor.Close(ctx) // a cursor that cannot be closed now times out on the server
 }
 
@@ -185,10 +156,4 @@ func leastBackoff(err error) time.Duration {
 		return waitqueue.LongestRetry
 	}
 	return 0
-}
-
-// isPermanent reports whether a retry is unlikely to help.
-func isPermanent(err error) bool {
-	return !requiresLogin(err) && hasCode(err, codeUnauthorized, codeCommandNotFound, codeInvalidNamespace, codeCommandNotSupported,
-		codeNoQueryPlan, codeAPIStrict)
 }

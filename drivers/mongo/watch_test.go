@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -54,10 +53,11 @@ type scriptedCursor struct {
 	err   error
 }
 
-func (*scriptedCursor) ID() int64                   { return 1 }
 func (c *scriptedCursor) Err() error                { return c.err }
 func (*scriptedCursor) Close(context.Context) error { return nil }
-func (*scriptedCursor) event() bson.Raw             { return nil }
+func (*scriptedCursor) wakes() (key waitqueue.Key, after time.Duration, ok bool) {
+	return key, 0, false
+}
 
 func (c *scriptedCursor) TryNext(ctx context.Context) bool {
 	if c.lasts < 0 {
@@ -76,7 +76,7 @@ func TestRequestForHintsHasALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const await = 30 * time.Second
 		s := &scriptedSource{open: func(int) (time.Duration, error) { return -1, nil }}
-		w := newWatcher(s.source(await), "test.hints", discard)
+		w := newWatcher(s.source(await), "test.hints", discard, waitqueue.Settings{})
 		defer w.close(t.Context())
 		defer w.Wake("job", me, func(driver.Wakeup) {})()
 		time.Sleep(2 * (await + cursorTimeout))
@@ -96,7 +96,7 @@ func TestBackoffBeginsAgain(t *testing.T) {
 			}
 			return 0, errors.New("no primary")
 		}}
-		w := newWatcher(s.source(time.Minute), "test.hints", discard)
+		w := newWatcher(s.source(time.Minute), "test.hints", discard, waitqueue.Settings{})
 		defer w.close(t.Context())
 		defer w.Wake("job", me, func(driver.Wakeup) {})()
 		time.Sleep(2 * time.Minute)
@@ -129,7 +129,7 @@ func TestWaitersLearnThatWakingHasEnded(t *testing.T) {
 			}
 			return waitqueue.Stable, nil
 		}}
-		w := newWatcher(s.source(time.Minute), "test.hints", discard)
+		w := newWatcher(s.source(time.Minute), "test.hints", discard, waitqueue.Settings{})
 		defer w.close(t.Context())
 		var mu sync.Mutex
 		var kinds []driver.WakeupKind
@@ -152,7 +152,7 @@ func TestWaitersLearnThatWakingHasEnded(t *testing.T) {
 func TestWaitersLearnThatCursorsDieAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scriptedSource{open: func(int) (time.Duration, error) { return time.Millisecond, nil }}
-		w := newWatcher(s.source(time.Minute), "test.hints", discard)
+		w := newWatcher(s.source(time.Minute), "test.hints", discard, waitqueue.Settings{})
 		defer w.close(t.Context())
 		var mu sync.Mutex
 		var last driver.WakeupKind
@@ -188,7 +188,7 @@ func TestEndedCursorFreesItsConnection(t *testing.T) {
 			}
 			return waitqueue.Stable, nil
 		}}
-		w := newWatcher(s.source(time.Minute), "test.hints", discard)
+		w := newWatcher(s.source(time.Minute), "test.hints", discard, waitqueue.Settings{})
 		w.connections = &connections{shown: 2}
 		defer w.close(t.Context())
 		defer w.Wake("job", me, func(driver.Wakeup) {})()
@@ -226,7 +226,7 @@ func TestUsableAgainAfterAFailure(t *testing.T) {
 		}
 		return -1, nil
 	}}
-	w := newWatcherWith(s.source(time.Minute), "test.hints", discard, waitqueue.Settings{Linger: time.Millisecond})
+	w := newWatcher(s.source(time.Minute), "test.hints", discard, waitqueue.Settings{Linger: time.Millisecond})
 	t.Cleanup(func() { w.close(context.WithoutCancel(t.Context())) })
 	stop := w.Wake("job", me, func(driver.Wakeup) {})
 	eventually(t, "the cursor cannot be opened", func() bool { return !w.usable() })
@@ -244,7 +244,7 @@ func TestWatchCloses(t *testing.T) {
 	t.Parallel()
 	hints := newHints(mongotest.Collection(t).Clone(majorityOptions()), newLockerID())
 	for i := range 20 { // every second time before the cursor is open
-		w := newWatcher(hints.source(), "test.hints", discard)
+		w := newWatcher(hints.source(), "test.hints", discard, waitqueue.Settings{})
 		var watching sync.WaitGroup
 		for i := range 8 {
 			watching.Go(func() {
