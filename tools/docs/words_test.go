@@ -12,11 +12,13 @@ import (
 )
 
 // maxWords is how much there may be to read. A page that grows beyond it says what another page can do without.
-const maxWords = 42000
+const maxWords = 38800
 
 // ownPages are pages that are not counted with the others, because readers read only those that they use, with how much there may be to
-// read: those of locks over several names, and of readers and writers; those of drivers.
-var ownPages = map[string]int{"docs/modes.md": 550, "docs/readers.md": 550, "docs/redis.md": driverWords, "docs/kubernetes.md": driverWords,
+// read: those of locks over several names, and of readers and writers; those of drivers; and the tables with a column or a section for each
+// backend, which grow with every store.
+var ownPages = map[string]int{"docs/backends.md": 1500, "docs/doctor.md": 2000, "docs/modes.md": 550, "docs/readers.md": 550,
+	"docs/redis.md": driverWords, "docs/kubernetes.md": driverWords,
 	"docs/mysql.md": driverWords, "docs/etcd.md": driverWords, "docs/s3.md": driverWords, "docs/dynamodb.md": driverWords,
 	"docs/decisions/etcd-without-its-leases.md": 300}
 
