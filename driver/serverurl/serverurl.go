@@ -46,8 +46,9 @@ func (f Form) Parse(rawURL string) (u URL, err error) {
 	}
 	base, query, _ := strings.Cut(rawURL, "?")
 	scheme, address, found := strings.Cut(base, "://")
-	u.TLS = f.TLSScheme != "" && strings.EqualFold(scheme, f.TLSScheme)
-	if !found || !u.TLS && !strings.EqualFold(scheme, f.Scheme) {
+	scheme = strings.ToLower(scheme)
+	u.TLS = f.TLSScheme != "" && scheme == f.TLSScheme
+	if !found || !u.TLS && scheme != f.Scheme {
 		return u, f.Malformed("// is missing")
 	}
 	u.Hosts, u.Path, _ = strings.Cut(address, "/")

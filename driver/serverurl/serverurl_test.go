@@ -37,6 +37,7 @@ func TestMalformed(t *testing.T) {
 		"db:h":                "of the form db://HOST: // is missing",
 		"http://h":            "// is missing",
 		"://h":                "// is missing",
+		"dbſ://h":             "// is missing",
 		"db://u:secret@p@h":   "percent-encoded",
 		"db://u:secret/x@h":   "percent-encoded",
 		"db://u:secret?x@h":   "percent-encoded",
