@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"sync/atomic"
 	"testing"
 
@@ -30,6 +31,19 @@ func makeUser(t *testing.T, s *mysqltest.Server, rights string) (rawURL string) 
 // leastRights are those of the page, on a table that somebody else has made.
 const leastRights = "SELECT, INSERT, UPDATE"
 
+// forgets removes the record of a lock. On a node of a cluster a write of another one, such as a cleanup, can be faster.
+func forgets(admin *sql.DB) func(ctx context.Context, name string) error {
+	return func(ctx context.Context, name string) (err error) {
+		for range 10 {
+			_, err = admin.ExecContext(ctx, "DELETE FROM holdfast_locks WHERE name = ?", lockrecord.Key(name))
+			if !hasCode(err, codeDeadlock) {
+				break
+			}
+		}
+		return err
+	}
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	s := mysqltest.Start(t, mysqltest.Options{})
@@ -38,10 +52,7 @@ func TestConformance(t *testing.T) {
 	at := makeUser(t, s, leastRights)
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) driver.Locker { return openAt(t, at) },
-		Forget: func(ctx context.Context, name string) error {
-			_, err := admin.ExecContext(ctx, "DELETE FROM holdfast_locks WHERE name = ?", lockrecord.Key(name))
-			return err
-		},
+		Forget: forgets(admin),
 		Stall: func(context.Context, string) (func(), error) {
 			return func() { _ = s.Resume() }, s.Pause()
 		},
@@ -84,10 +95,7 @@ func TestConformanceWithLostAnswers(t *testing.T) {
 			}
 			return l
 		},
-		Forget: func(ctx context.Context, name string) error {
-			_, err := admin.ExecContext(ctx, "DELETE FROM holdfast_locks WHERE name = ?", lockrecord.Key(name))
-			return err
-		},
+		Forget: forgets(admin),
 		Without: []string{"Damage", "Deny", "FailOver", "Stall"},
 	})
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/guard"
-	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/lockertest"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
@@ -43,10 +42,7 @@ func TestGaleraConformance(t *testing.T) {
 	var opened atomic.Int64
 	lockertest.Run(t, lockertest.Config{
 		New: func(t *testing.T) driver.Locker { return openAt(t, nodes[opened.Add(1)%3].URL()) },
-		Forget: func(ctx context.Context, name string) error {
-			_, err := admin.ExecContext(ctx, "DELETE FROM holdfast_locks WHERE name = ?", lockrecord.Key(name))
-			return err
-		},
+		Forget: forgets(admin),
 		Without: []string{"Damage", "Deny", "FailOver", "Stall"},
 	})
 }
