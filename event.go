@@ -12,14 +12,14 @@ type EventType uint8
 
 const (
 	// EventAcquired: this process holds the lock, or was elected.
-	EventAcquired = EventType(event.Acquired)
+	EventAcquired EventType = iota + 1
 	// EventReleased: the lock was released.
-	EventReleased = EventType(event.Released)
+	EventReleased
 	// EventLost: the hold ended without a release; Err says why.
-	EventLost = EventType(event.Lost)
+	EventLost
 	// EventOverrun: the hold has ended without a release, its work still runs, and from now on
 	// another may be granted the lock.
-	EventOverrun = EventType(event.Overrun)
+	EventOverrun
 	// EventHolderSeen: a waiter has seen another holder than before. Owner and Token are the
 	// holder's, as far as they are known. A waiter sees only the holders at the times of its
 	// requests. If the backend's refusals do not name the holder (Azure Blob Storage), the
@@ -30,17 +30,18 @@ const (
 	// of this Client that has kept a caller waiting for half a minute is reported once; with
 	// WithSlots, if no slot was taken or released for that time. Owner and Token are that
 	// hold's.
-	EventHolderSeen = EventType(event.HolderSeen)
+	EventHolderSeen
 	// EventSteppedDown: a LeaderAwareRunner gives leadership up; Err says why.
-	EventSteppedDown = EventType(event.SteppedDown)
+	EventSteppedDown
 	// EventError: the call named by Op failed. Each failed retry is reported too, so that a
 	// lasting failure is noticed. A failed call that renews many leases of a LeaseManager is
 	// reported once, with the name of one of them.
-	EventError = EventType(event.Error)
+	EventError
+	eventEnd // stays last
 )
 
-// An event of package internal/event after the last one here does not compile.
-var _ = [1]struct{}{}[event.End-event.Error-1]
+// The numbers must equal those of package internal/event: an event that only one of the two has does not compile.
+var _ = [1]struct{}{}[eventEnd-EventType(event.End)]
 
 // String returns the name in words, such as "acquired".
 func (t EventType) String() string { return event.Type(t).String() }

@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 	run(t, admin, Schema)
 	at := makeUser(t, s, leastRights)
 	lockertest.Run(t, lockertest.Config{
-		New: func(t *testing.T) driver.Locker { return openAt(t, at) },
+		New:    func(t *testing.T) driver.Locker { return openAt(t, at) },
 		Forget: forgets(admin),
 		Stall: func(context.Context, string) (func(), error) {
 			return func() { _ = s.Resume() }, s.Pause()
@@ -95,7 +95,7 @@ func TestConformanceWithLostAnswers(t *testing.T) {
 			}
 			return l
 		},
-		Forget: forgets(admin),
+		Forget:  forgets(admin),
 		Without: []string{"Damage", "Deny", "FailOver", "Stall"},
 	})
 }

@@ -41,8 +41,8 @@ func TestGaleraConformance(t *testing.T) {
 	admin := pool(t, nodes[0].AdminURL())
 	var opened atomic.Int64
 	lockertest.Run(t, lockertest.Config{
-		New: func(t *testing.T) driver.Locker { return openAt(t, nodes[opened.Add(1)%3].URL()) },
-		Forget: forgets(admin),
+		New:     func(t *testing.T) driver.Locker { return openAt(t, nodes[opened.Add(1)%3].URL()) },
+		Forget:  forgets(admin),
 		Without: []string{"Damage", "Deny", "FailOver", "Stall"},
 	})
 }

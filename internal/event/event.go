@@ -21,7 +21,7 @@ const (
 	HolderSeen
 	SteppedDown
 	Error
-	End // one more than the last; package holdfast looks whether it has them all
+	End // one more than the last; package holdfast compares it with its own
 )
 
 // Waiting is for the log only: a caller has waited for a second, or for another holder than before. Its number is none that

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -27,6 +31,28 @@ func TestEveryTypeHasAName(t *testing.T) {
 		if typ.String() == "" {
 			t.Errorf("type %d has no name", uint8(typ))
 		}
+	}
+}
+
+// Package holdfast has the same numbers: its constants stand in the order of the names.
+func TestNamesAreThoseOfPackageHoldfast(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../event.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, capital := event.Acquired, regexp.MustCompile(`([a-z])([A-Z])`)
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Event") {
+			words := capital.ReplaceAllString(strings.TrimPrefix(spec.Names[0].Name, "Event"), "$1 $2")
+			if next.String() != strings.ToLower(words) {
+				t.Errorf("%s has the number of %q", spec.Names[0].Name, next)
+			}
+			next++
+		}
+		return true
+	})
+	if next != event.End {
+		t.Errorf("package holdfast has %d events, not %d", next-1, event.End-1)
 	}
 }
 

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -185,7 +186,7 @@ func TestEveryOptionReachesTheSettings(t *testing.T) {
 		got, err := one.Resolve(driver.Limits{})
 		if name := all.Type().Field(i).Name; all.Field(i).IsZero() {
 			t.Errorf("this test does not set %s", name)
-		} else if err != nil || reflect.DeepEqual(got, none) {
+		} else if err != nil || fmt.Sprintf("%+v", got) == fmt.Sprintf("%+v", none) {
 			t.Errorf("%s is lost: %+v, %v", name, got, err)
 		}
 	}
