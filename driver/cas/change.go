@@ -278,8 +278,8 @@ func (l *Locker) raiseToken(s *state) {
 	}
 }
 
-// errCutShort means that a write was done, but gave the lease less than its TTL. It is repeated after a read.
-var errCutShort = errors.New("the store's clock has stepped forward")
+// errCutShort means that a write was done, but gave the lease less than its TTL, or may have. It is repeated after a read.
+var errCutShort = errors.New("the store's clock has stepped forward, or the write did not return it")
 
 // pauseFor is pause, whose error says why the write is repeated.
 func (l *Locker) pauseFor(ctx context.Context, writes int, doubt error) error {

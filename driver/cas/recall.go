@@ -73,10 +73,10 @@ func (l *Locker) recall(lease driver.Lease) *state {
 
 // cutShort reports whether the lease in a state that was recalled, and written just now, ends too early. The
 // store's clock has stepped forward then, or this process was suspended, since the clock was read last. took is
-// how long ago the time was concluded, and now the store's clock as the write returned it. A step that is no longer than both
-// the duration and Config.ClockStep together is not seen; the grace of the lease covers it.
+// how long ago the time was concluded, and now the store's clock as the write returned it. Without that nothing shows that the lease
+// lasts. A step that is no longer than both the duration and Config.ClockStep together is not seen; the grace of the lease covers it.
 func (s *state) cutShort(now time.Time, took time.Duration) bool {
-	return s.recalled && s.extends > 0 && !now.IsZero() && s.ends-s.extends < time.Duration(now.UnixNano())-took
+	return s.recalled && s.extends > 0 && (now.IsZero() || s.ends-s.extends < time.Duration(now.UnixNano())-took)
 }
 
 // maxClockAge is how old a reading of the store's clock may be from which the present time is concluded.

@@ -67,3 +67,26 @@ func TestFastClock(t *testing.T) {
 		}
 	})
 }
+
+// A renewal without a read, whose write returns no time, is repeated after a read: the clock may have stepped.
+func TestRenewalWithoutTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store := t.Context(), newStore()
+		step := time.Duration(0)
+		store.now = func() time.Time { return time.Now().Add(step) }
+		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+		lease, err := l.TryAcquire(ctx, request("n", "first", time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		step, store.mute = 45*time.Second, true
+		for _, want := range []string{"Get Put Put ", "Get Put "} { // the second time it is known that writes return none
+			if got := store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err }); got != want {
+				t.Errorf("a renewal: %s, want %s", got, want)
+			}
+			if left := expires(t, store) - time.Duration(store.now().UnixNano()); left < time.Minute-time.Second {
+				t.Errorf("the lease lasts for %v", left)
+			}
+		}
+	})
+}

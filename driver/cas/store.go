@@ -90,7 +90,7 @@ type Written struct {
 	// version. It must not be read after the write: then it may be another's.
 	Version string
 	// Now is the store's clock at a moment during the write. If it is zero, although there is a clock, each renewal
-	// reads the value first. A store without a clock leaves it zero.
+	// reads the value first, and one that did not is repeated. A store without a clock leaves it zero.
 	Now time.Time
 }
 
