@@ -14,6 +14,7 @@ var importPaths = map[string]string{
 	"mongodb":     "github.com/holdfast-go/holdfast/drivers/mongo",
 	"mongodb+srv": "github.com/holdfast-go/holdfast/drivers/mongo",
 	"mysql":       "github.com/holdfast-go/holdfast/drivers/mysql",
+	"nats":        "github.com/holdfast-go/holdfast/drivers/nats",
 	"postgres":    "github.com/holdfast-go/holdfast/drivers/postgres",
 	"postgresql":  "github.com/holdfast-go/holdfast/drivers/postgres",
 	"redis":       "github.com/holdfast-go/holdfast/drivers/redis",

@@ -69,6 +69,10 @@ test-s3: ## test the S3 driver on versitygw, which it builds once: 2 minutes, 40
 test-dynamodb: ## test the DynamoDB driver on moto, which it installs once from PyPI: 100 MB to download
 	@GO='$(GO)' tools/dynamodb.sh
 
+.PHONY: test-nats
+test-nats: ## test the NATS driver on nats-server, which it builds once: a minute, 30 MB to download
+	@GO='$(GO)' tools/nats.sh
+
 .PHONY: test-386
 test-386: ## run the tests of the library and its local drivers as a 32-bit program (linux/amd64 and linux/386)
 	GOARCH=386 $(GO) vet ./...

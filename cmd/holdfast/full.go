@@ -12,6 +12,7 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/aws/s3"
 	_ "github.com/holdfast-go/holdfast/drivers/kubernetes"
 	_ "github.com/holdfast-go/holdfast/drivers/mysql"
+	_ "github.com/holdfast-go/holdfast/drivers/nats"
 	_ "github.com/holdfast-go/holdfast/drivers/redis"
 )
 

@@ -14,6 +14,7 @@ require (
 	github.com/holdfast-go/holdfast/drivers/aws v0.0.0
 	github.com/holdfast-go/holdfast/drivers/kubernetes v0.0.0
 	github.com/holdfast-go/holdfast/drivers/mysql v0.0.0
+	github.com/holdfast-go/holdfast/drivers/nats v0.0.0
 	github.com/holdfast-go/holdfast/drivers/redis v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0
@@ -62,6 +63,9 @@ require (
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/muesli/cancelreader v0.2.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/nats-io/nats.go v1.41.1 // indirect
+	github.com/nats-io/nkeys v0.4.9 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
@@ -128,3 +132,5 @@ replace github.com/holdfast-go/holdfast/drivers/kubernetes => ../../drivers/kube
 replace github.com/holdfast-go/holdfast/drivers/mysql => ../../drivers/mysql
 
 replace github.com/holdfast-go/holdfast/drivers/aws => ../../drivers/aws
+
+replace github.com/holdfast-go/holdfast/drivers/nats => ../../drivers/nats

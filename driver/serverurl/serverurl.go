@@ -27,6 +27,7 @@ type Form struct {
 // URL is what a URL says.
 type URL struct {
 	Named          bool // there is an @: User and Password are what stands before it, and may be empty
+	Colon          bool // there is a colon before the @
 	User, Password string
 	Hosts          string // as they are; see [Form.Addresses]
 	Path           string // as it is, without the first "/"
@@ -68,8 +69,8 @@ func (f Form) Parse(rawURL string) (u URL, err error) {
 	if !named {
 		return u, nil
 	}
-	user, password, _ := strings.Cut(login, ":")
-	u.Named, u.Hosts = true, hosts
+	user, password, colon := strings.Cut(login, ":")
+	u.Named, u.Colon, u.Hosts = true, colon, hosts
 	var err1, err2 error
 	if u.User, err1 = url.PathUnescape(user); err1 == nil {
 		u.Password, err2 = url.PathUnescape(password)

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
 	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
+	"github.com/holdfast-go/holdfast/test/natstest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 	"github.com/holdfast-go/holdfast/test/redistest"
 	"github.com/holdfast-go/holdfast/test/s3test"
@@ -44,6 +45,9 @@ func modules() map[string]func(testing.TB) string {
 	if !testing.Short() { // these are drivers of the full build, which is large
 		all["kubernetes"], all["redis"], all["mysql"] = kubernetestest.URL, redistest.URL, mysqltest.URL
 		all["aws/s3"], all["aws/dynamodb"] = s3test.URL, dynamodbtest.URL
+		if natstest.Available() {
+			all["nats"] = natstest.URL
+		}
 	}
 	return all
 }

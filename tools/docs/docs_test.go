@@ -197,6 +197,29 @@ var (
 `
 )
 
+// nats is the module of the driver for NATS, and natsPrelude the prelude of the blocks that use it.
+const (
+	nats        = root + "/drivers/nats"
+	natsPrelude = `package page
+
+import (
+	"context"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/nats"
+)
+
+var (
+	ctx  context.Context
+	conn *natsgo.Conn
+
+	client *holdfast.Client
+)
+`
+)
+
 // adaptersPrelude is the prelude of docs/adapters.md.
 const adaptersPrelude = `package page
 
@@ -248,7 +271,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	// apiName matches names such as mongo.New and WithTTL in a page's text.
-	apiName = regexp.MustCompile("\\b(holdfast|driver|" + strings.Join(drivers, "|") + "|postgres|redis|mysql|" +
+	apiName = regexp.MustCompile("\\b(holdfast|driver|" + strings.Join(drivers, "|") + "|postgres|redis|mysql|nats|" +
 		"holdfasttest|leases|lockertest|migrating|" +
 		"mongolock|partitions|readiness)\\.([A-Z]\\w+)|`((?:With|Err|New)[A-Z]\\w*)")
 	// named matches files and folders of this repository, in a page's text.
@@ -286,7 +309,7 @@ func TestGoBlocksCompile(t *testing.T) {
 		loadAdapters = exportedAPI(t, fset, adapters, adaptersPrelude)
 	}
 	loadPostgres, loadRedis := exportedAPI(t, fset, postgres, postgresPrelude), exportedAPI(t, fset, redis, redisPrelude)
-	loadMySQL := exportedAPI(t, fset, mysql, mysqlPrelude)
+	loadMySQL, loadNATS := exportedAPI(t, fset, mysql, mysqlPrelude), exportedAPI(t, fset, nats, natsPrelude)
 	blocks := 0
 	for page, text := range pages(t) {
 		load, prelude := load, prelude
@@ -310,6 +333,9 @@ func TestGoBlocksCompile(t *testing.T) {
 			}
 			if strings.Contains(text[m[2]:m[3]], "mysql.New") {
 				load, prelude = loadMySQL, mysqlPrelude
+			}
+			if strings.Contains(text[m[2]:m[3]], "nats.New(") {
+				load, prelude = loadNATS, natsPrelude
 			}
 			if strings.Contains(text[m[2]:m[3]], "redis.New(") && page == "docs/redis.md" {
 				load, prelude = loadRedis, redisPrelude
@@ -372,7 +398,7 @@ func TestNamesExist(t *testing.T) {
 		}
 		scopes = append(scopes, pkg)
 	}
-	for path, preludeOf := range map[string]string{postgres: postgresPrelude, redis: redisPrelude, mysql: mysqlPrelude} {
+	for path, preludeOf := range map[string]string{postgres: postgresPrelude, redis: redisPrelude, mysql: mysqlPrelude, nats: natsPrelude} {
 		pkg, err := exportedAPI(t, token.NewFileSet(), path, preludeOf).Import("github.com/holdfast-go/holdfast" + strings.TrimPrefix(path, root))
 		if err != nil {
 			t.Fatal(err)

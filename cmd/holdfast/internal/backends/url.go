@@ -76,6 +76,7 @@ var InFull = map[string]string{
 	"dynamodb":   "github.com/holdfast-go/holdfast/drivers/aws/dynamodb",
 	"kubernetes": "github.com/holdfast-go/holdfast/drivers/kubernetes",
 	"mysql":      "github.com/holdfast-go/holdfast/drivers/mysql",
+	"nats":       "github.com/holdfast-go/holdfast/drivers/nats",
 	"redis":      "github.com/holdfast-go/holdfast/drivers/redis",
 	"rediss":     "github.com/holdfast-go/holdfast/drivers/redis",
 	"s3":         "github.com/holdfast-go/holdfast/drivers/aws/s3",
