@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -68,13 +67,9 @@ func (e *examination) server(ctx context.Context) bool {
 	}
 	e.conn, e.cluster = c, c.nc.ConnectedClusterName()
 	version := c.nc.ConnectedServerVersion()
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	first, err1 := strconv.Atoi(major)
-	second, err2 := strconv.Atoi(minor)
 	switch {
-	case err1 != nil || err2 != nil || first < 2 || first == 2 && second < 10:
-		e.Wrong(subjectServer, "Use NATS 2.10 or later.", "", "it is NATS %s", driver.Quote(version))
+	case !atLeast(version, oldestAlone):
+		e.Wrong(subjectServer, "Use NATS 2.10 or later, in a cluster 2.11.", "", "it is NATS %s", driver.Quote(version))
 	case e.cluster != "":
 		e.OK(subjectServer, "it is NATS %s, in the cluster %s", version, driver.Quote(e.cluster))
 	default:

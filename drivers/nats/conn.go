@@ -203,7 +203,7 @@ func (c *conn) forsake(number uint64) {
 		delete(c.calls, number)
 		return
 	}
-	one.forsaken = true
+	one.forsaken, one.data = true, nil
 	if c.forsaken++; c.forsaken > maxForsaken {
 		c.end(errors.New("a server left many requests without an answer"))
 	}

@@ -15,7 +15,8 @@ const (
 	greeting = `INFO {"server_id":"x","version":"2.15.0","proto":1,"headers":true,"max_payload":8388608}` + "\r\n"
 	// created is when the bucket of a fake was made, and infoOf what its stream says.
 	created = "2026-01-02T03:04:05Z"
-	infoOf  = `{"config":{"name":"KV_b"},"created":%q,"domain":%q,"ts":%q}`
+	infoOf  = `{"config":{"name":"KV_b","subjects":["$KV.b.>"],"retention":"limits","discard":"new","storage":"file",` +
+		`"max_msgs_per_subject":1},"created":%q,"domain":%q,"ts":%q}`
 )
 
 // fake is a server of which a test says what it answers.

@@ -65,17 +65,22 @@ func (l *link) dial(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.hosts() > 1 && c.nc.ConnectedClusterName() == "" {
-		c.close()
-		return nil, errNoCluster
+	switch cluster := c.nc.ConnectedClusterName() != ""; {
+	case cluster && !atLeast(c.nc.ConnectedServerVersion(), oldestInCluster):
+		err = errOldCluster
+	case !cluster && len(l.servers()) > 1:
+		err = errNoCluster
+	default:
+		return c, nil
 	}
-	return c, nil
+	c.close()
+	return nil, err
 }
 
-// hosts is how many servers the options name.
-func (l *link) hosts() int {
+// servers are those that the options name.
+func (l *link) servers() []string {
 	all := slices.DeleteFunc(append(slices.Clone(l.options.Servers), l.options.Url), func(s string) bool { return s == "" })
-	return len(slices.Compact(slices.Sorted(slices.Values(all))))
+	return slices.Compact(slices.Sorted(slices.Values(all)))
 }
 
 // errNoCluster: what one of them stores, another one does not have.

@@ -116,6 +116,10 @@ func open(ctx context.Context, o natsgo.Options, c settings) (*Locker, error) {
 			return nil, connectError(err)
 		}
 	}
+	if err := s.compareHosts(ctx); err != nil {
+		link.close()
+		return nil, connectError(err)
+	}
 	var used cas.Store = s
 	if c.wrap != nil {
 		used = c.wrap(s)

@@ -147,6 +147,9 @@ func (s *store) timed(ctx context.Context, c *conn, patience time.Duration, requ
 	}
 	defer time.AfterFunc(patience, cancel).Stop()
 	work.Wait()
+	if untimed == nil { // somebody may have changed the bucket since it was opened
+		untimed = info.Config.refusal(s.bucket)
+	}
 	return info.Time, untimed, err
 }
 
@@ -281,8 +284,8 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		return cas.Written{}, cas.ErrConflict
 	case err != nil:
 		return cas.Written{}, err
-	case driver.Lasting(untimed), !c.leads(): // it may be in another bucket
-		return cas.Written{}, fmt.Errorf("the write was done, but perhaps elsewhere: %s", driver.ErrorText(untimed))
+	case driver.Lasting(untimed), !c.leads(): // it may be in another bucket, or be forgotten
+		return cas.Written{}, fmt.Errorf("the write was done, but perhaps elsewhere, or not for long: %s", driver.ErrorText(untimed))
 	}
 	return cas.Written{Version: strconv.FormatUint(done, 10), Now: now}, nil
 }
@@ -352,7 +355,7 @@ func (s *store) keys(ctx context.Context, prefix string) (keys []string, err err
 		if hasCode(err, codeNoStream) && s.rounds < 0 && s.bucketIs.Load() == nil {
 			return nil, nil
 		}
-		if err != nil {
+		if err = cmp.Or(err, info.Config.refusal(s.bucket)); err != nil {
 			return nil, s.explain(err)
 		}
 		for subject := range info.State.Subjects {
