@@ -77,7 +77,7 @@ setup: ## install and fetch what the tests need (HOLDFAST_SETUP=list only lists 
 		$(GO) -C $$module list -deps -test ./... >/dev/null || exit 1; fi; done
 
 .PHONY: test
-test: setup $(GOTESTSUM) ## test every promise, each driver on real servers, the command; six minutes (SHORT= for every test; PKG=)
+test: setup $(GOTESTSUM) ## test every promise, the command and the drivers, four of them on real servers (SHORT= for every test; PKG=)
 ifeq ($(PKG),./...)
 	@GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' tools/test.sh '$(TESTED_MODULES)' $(SHORT) -timeout=$(TEST_TIMEOUT) $(TESTFLAGS)
 else

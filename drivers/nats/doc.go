@@ -1,5 +1,5 @@
-// Package nats keeps locks in JetStream of NATS 2.10 or later: a key-value bucket has one key for each lock, which is written on the
-// condition that it still has the sequence number that was read.
+// Package nats keeps locks in JetStream of NATS 2.10 or later, in a cluster 2.11: a key-value bucket has one key for each lock, which is
+// written on the condition that it still has the sequence number that was read.
 //
 //	l, err := nats.Open(ctx, "nats://nats1,nats2,nats3/locks?creds=app.creds")
 //

@@ -58,7 +58,7 @@ var remedies = map[int]string{
 	codeOverlap:          "another stream has the subjects of the bucket: remove them there, or name another bucket in the URL",
 	codeSealed:           "the bucket is sealed: name another one in the URL",
 	codeMaxBytesRequired: "the account demands a limit: make the bucket with nats kv add --max-bucket-size",
-	codeNoReplicas:       "set the URL parameter " + paramReplicas + " to the number of servers that shall keep the bucket",
+	codeNoReplicas:       "set the URL parameter " + paramReplicas + " to the number of servers that keep the bucket",
 }
 
 // classify marks what a person must mend.

@@ -62,8 +62,11 @@ func (s *store) compareHost(ctx context.Context, server string) error {
 		return nil // it is down
 	}
 	defer c.close()
-	if c.nc.ConnectedClusterName() == "" {
+	switch {
+	case c.nc.ConnectedClusterName() == "":
 		return errNoCluster
+	case !atLeast(c.nc.ConnectedServerVersion(), oldestInCluster):
+		return errOldCluster
 	}
 	switch _, err = s.streamInfo(ctx, c, nil); {
 	case hasCode(err, codeNoStream):

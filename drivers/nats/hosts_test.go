@@ -54,6 +54,7 @@ func TestTwoClusters(t *testing.T) {
 	l := openFake(t, one, "")
 	for what, c := range map[string]struct{ addr, want string }{
 		"no bucket": {without.addr, without.addr + " has no bucket b"}, "no cluster": {startFake(t, greeting, nil).addr, "belongs to no cluster"},
+		"an old one": {startFake(t, inCluster("2.10.29"), nil).addr, "Use NATS 2.11 or later"},
 	} {
 		l.store.link.options.Servers = []string{"nats://" + one.addr, "nats://" + c.addr}
 		wantDenied(t, what, l.store.compareHosts(t.Context()), true, c.want)
