@@ -3,81 +3,23 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
 	"github.com/holdfast-go/holdfast/test/etcdtest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
-// compete has clients take, renew and release one lock while faults happen, and checks the history: no two hold the lock at once, no token
-// falls, and nobody loses a lease. After each fault there are grants again.
+// compete has four clients compete for a lock while faults happen.
 func compete(t *testing.T, rawURL string, faults int, fault func(round int) error) {
 	t.Helper()
-	var lockers []*Locker
+	var lockers []driver.Locker
 	for range 4 {
 		lockers = append(lockers, openAt(t, rawURL, WithRequestTimeout(time.Second), onlyReads))
 	}
-	var holder atomic.Pointer[string]
-	var last, grants atomic.Uint64
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var clients sync.WaitGroup
-	for i, l := range lockers {
-		clients.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				id := fmt.Sprint(i, "-", n)
-				req := request("n", id) // its TTL is longer than any of the faults
-				began := time.Now()
-				lease, err := l.TryAcquire(ctx, req)
-				if err != nil {
-					if !errors.Is(err, driver.ErrHeld) { // it may be held without an answer
-						_ = l.Release(ctx, driver.Lease{Name: "n", ID: req.ID})
-					}
-					time.Sleep(time.Millisecond)
-					continue
-				}
-				grants.Add(1)
-				if !holder.CompareAndSwap(nil, &id) && time.Since(began) < req.TTL {
-					t.Errorf("%s was granted the lock, and another holds it", id)
-				}
-				if before := last.Swap(lease.Token); lease.Token <= before {
-					t.Errorf("token %d after %d", lease.Token, before)
-				}
-				if _, err = l.Renew(ctx, lease); errors.Is(err, driver.ErrLost) && time.Since(began) < req.TTL {
-					t.Errorf("%s has lost the lock: %v", id, err)
-				}
-				holder.Store(nil)
-				for l.Release(ctx, driver.Lease{Name: "n", ID: req.ID}) != nil && ctx.Err() == nil {
-					time.Sleep(time.Millisecond)
-				}
-			}
-		})
-	}
-	await := func() {
-		before := grants.Load()
-		for end := time.Now().Add(2 * time.Minute); grants.Load() < before+10 && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
-		if grants.Load() < before+10 {
-			t.Errorf("%d grants within 2 minutes", grants.Load()-before)
-		}
-	}
-	for round := range faults {
-		await()
-		if err := fault(round); err != nil {
-			t.Error(err)
-			break
-		}
-	}
-	await()
-	stop()
-	clients.Wait()
-	t.Logf("%d grants", grants.Load())
+	castest.Compete(t, castest.Competition{Lockers: lockers, Faults: faults, Fault: fault})
 }
 
 // The only member is killed again and again while clients compete.

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -310,17 +311,22 @@ func TestWithoutThePrivilegeForHints(t *testing.T) {
 		SetAuth(options.Credential{AuthSource: db.Name(), Username: "locker", Password: "locker-password"}))
 	logger, log := locktest.NewLog()
 	l := newTestLocker(t, client.Database(db.Name()).Collection(coll.Name()), WithLogger(logger))
-	c := locktest.NewClient(t, l)
+	var seen locktest.Events
+	c := locktest.NewClient(t, l, holdfast.WithObserver(seen.Observe))
 	holder := newTestLocker(t, coll)
 	for round := range 2 {
 		lease := acquire(t, holder, request("job", fmt.Sprint("holder ", round)))
 		got := lockSoon(t, c, "job")
-		eventually(t, "a warning", func() bool { return strings.Contains(log.String(), "no hints") })
-		if round == 1 { // it is known by now that no hint can wake the waiter
-			time.Sleep(driver.TurnLength)
-			if at := positionOf(t, l, "job"); at != 0 {
-				t.Errorf("a waiter that only polls has position %d", at)
-			}
+		eventually(t, "a refusal", func() bool { return seen.Count(holdfast.EventHolderSeen) > round })
+		if round == 0 {
+			eventually(t, "a warning", func() bool { return strings.Contains(log.String(), "no hints") })
+			// A grant to a waiter that hints wake would leave a queue that those that poll enter.
+			eventually(t, "a position of a waiter that polls", func() bool {
+				marked, _ := storedDocument(t, coll, "job").Lookup(fieldQueue, "0", fieldPolls).BooleanOK()
+				return marked
+			})
+		} else if at := positionOf(t, l, "job"); at != 0 {
+			t.Errorf("a waiter that only polls has position %d", at)
 		}
 		if err := holder.Release(bounded(t), lease); err != nil {
 			t.Fatal(err)

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
 	"github.com/holdfast-go/holdfast/driver/guard"
 	"github.com/holdfast-go/holdfast/lockertest"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
@@ -63,65 +63,17 @@ func TestGalera(t *testing.T) {
 	wantFinding(t, found, subjectReplication, driver.LevelOK, "a Galera cluster of 3 nodes")
 	wantFinding(t, found, subjectHosts, driver.LevelOK, "takes writes")
 	wantFinding(t, found, subjectGrade, driver.LevelOK, protectsData)
-	var holder atomic.Pointer[string]
-	var last, grants atomic.Uint64
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var clients sync.WaitGroup
+	var lockers []driver.Locker
 	for i := range 3 {
-		l := openAt(t, hosts(i), WithCommandTimeout(time.Second))
-		clients.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				id := fmt.Sprint(i, "-", n)
-				req := request("n", id)
-				req.TTL = 20 * time.Second
-				began := time.Now()
-				lease, err := l.TryAcquire(ctx, req)
-				if err != nil {
-					if !errors.Is(err, driver.ErrHeld) { // it may be held without an answer
-						_ = l.Release(ctx, driver.Lease{Name: "n", ID: req.ID})
-					}
-					time.Sleep(time.Millisecond)
-					continue
-				}
-				grants.Add(1)
-				if !holder.CompareAndSwap(nil, &id) && time.Since(began) < req.TTL {
-					t.Errorf("%s was granted the lock, and another holds it", id)
-				}
-				if before := last.Swap(lease.Token); lease.Token <= before {
-					t.Errorf("token %d after %d", lease.Token, before)
-				}
-				if _, err = l.Renew(ctx, lease); errors.Is(err, driver.ErrLost) && time.Since(began) < req.TTL {
-					t.Errorf("%s has lost the lock: %v", id, err)
-				}
-				holder.Store(nil)
-				for l.Release(ctx, driver.Lease{Name: "n", ID: req.ID}) != nil && ctx.Err() == nil {
-					time.Sleep(time.Millisecond)
-				}
-			}
-		})
+		lockers = append(lockers, openAt(t, hosts(i), WithCommandTimeout(time.Second)))
 	}
-	goOn := func(what string) {
-		t.Helper()
-		before := grants.Load()
-		for end := time.Now().Add(time.Minute); grants.Load() < before+20 && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
+	var survivor driver.Lease
+	castest.Compete(t, castest.Competition{Lockers: lockers, TTL: 20 * time.Second, Faults: 1, Fault: func(int) (err error) {
+		if survivor, err = l.TryAcquire(t.Context(), request("survivor", "a")); err != nil {
+			return err
 		}
-		if grants.Load() < before+20 {
-			t.Errorf("%d grants %s", grants.Load()-before, what)
-		}
-	}
-	goOn("with three nodes")
-	survivor, err := l.TryAcquire(ctx, request("survivor", "a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nodes[0].Kill(); err != nil {
-		t.Fatal(err)
-	}
-	goOn("after the crash of a node")
-	stop()
-	clients.Wait()
+		return nodes[0].Kill()
+	}})
 	eventually(t, "the lease is not renewed after the crash", func() bool {
 		next, err := l.Renew(t.Context(), survivor)
 		if errors.Is(err, driver.ErrLost) {

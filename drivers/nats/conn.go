@@ -70,7 +70,7 @@ func dial(ctx context.Context, o natsgo.Options, timeout time.Duration) (*conn, 
 	o.SkipHostLookup = o.SkipHostLookup || d.given == nil // the context ends that of package net
 	o.AsyncErrorCB = func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) { c.note(err) }
 	o.ClosedCB = func(*natsgo.Conn) { close(c.ended) }
-	nc, err := o.Connect()
+	nc, err := connectWithin(ctx, o)
 	d.connected()
 	switch {
 	case err == nil:
@@ -95,6 +95,32 @@ func dial(ctx context.Context, o natsgo.Options, timeout time.Duration) (*conn, 
 		return nil, cmp.Or(ctx.Err(), connecting(err))
 	}
 	return c, nil
+}
+
+// connectWithin has the library connect until ctx ends. The program's own dialer and callbacks, such as that for a signature, know nothing
+// of ctx: one that hangs keeps its goroutine.
+func connectWithin(ctx context.Context, o natsgo.Options) (*natsgo.Conn, error) {
+	type result struct {
+		nc  *natsgo.Conn
+		err error
+	}
+	connected := make(chan result)
+	go func() {
+		nc, err := o.Connect()
+		select {
+		case connected <- result{nc, err}:
+		case <-ctx.Done():
+			if err == nil {
+				nc.Close()
+			}
+		}
+	}()
+	select {
+	case r := <-connected:
+		return r.nc, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (c *conn) answers() string { return c.inbox + ".*" }
@@ -348,7 +374,10 @@ type dialer struct {
 // Dial implements natsgo.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	var made net.Conn
-	var err error
+	err := d.ctx.Err()
+	if err != nil { // nobody waits for the connection any more
+		return nil, err
+	}
 	if d.given != nil {
 		made, err = d.given.Dial(network, address)
 	} else {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -403,6 +404,80 @@ func TestOptionsOfTheProgram(t *testing.T) {
 		t.Errorf("the program's dialer was called %d times", d.dialed)
 	}
 }
+
+// A dialer or a callback of the program that hangs holds up neither Open, beyond its context, nor Close.
+func TestHangingProgram(t *testing.T) {
+	t.Parallel()
+	hung := make(chan struct{})
+	defer close(hung)
+	soon := func(what string, call func() error) error {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() { done <- call() }()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s hangs", what)
+			return nil
+		}
+	}
+	for what, c := range map[string]struct {
+		greeting string
+		hang     func(o *natsgo.Options, wait func())
+	}{
+		"a dialer": {greeting, func(o *natsgo.Options, wait func()) {
+			o.CustomDialer = dialerFunc(func(network, address string) (net.Conn, error) {
+				wait()
+				return net.DialTimeout(network, address, time.Minute)
+			})
+		}},
+		"a signature": {strings.Replace(greeting, "{", `{"nonce":"n","auth_required":true,`, 1), func(o *natsgo.Options, wait func()) {
+			o.Nkey, o.SignatureCB = "key", func([]byte) ([]byte, error) { wait(); return []byte("signed"), nil }
+		}},
+	} {
+		f := startFake(t, c.greeting, nil)
+		openUntil := func(ctx context.Context, hangs int64) (l *Locker, reached chan struct{}, err error) {
+			o, calls := natsgo.GetDefaultOptions(), atomic.Int64{}
+			reached = make(chan struct{})
+			o.Url = "nats://" + f.addr
+			c.hang(&o, func() {
+				if n := calls.Add(1); n == hangs {
+					close(reached)
+					<-hung
+				}
+			})
+			s, err := newSettings("b", []Option{onlyReads})
+			if err == nil && hangs == 1 {
+				limited, cancel := context.WithCancel(ctx)
+				defer cancel()
+				go func() { <-reached; cancel() }()
+				ctx = limited
+			}
+			if err == nil {
+				l, err = open(ctx, o, s)
+			}
+			return l, reached, err
+		}
+		err := soon("Open with "+what, func() error { _, _, err := openUntil(t.Context(), 1); return err })
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Open with %s: %v", what, err)
+		}
+		l, reached, err := openUntil(t.Context(), 2)
+		if err != nil {
+			t.Fatal(what, err)
+		}
+		closeConn(present(l))
+		<-reached // while it connects again
+		if err := soon("Close with "+what, func() error { return l.Close(context.WithoutCancel(t.Context())) }); err != nil {
+			t.Errorf("Close with %s: %v", what, err)
+		}
+	}
+}
+
+type dialerFunc func(network, address string) (net.Conn, error)
+
+func (f dialerFunc) Dial(network, address string) (net.Conn, error) { return f(network, address) }
 
 type countingDialer struct{ dialed int }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -121,9 +122,13 @@ func refusedLogin(err error) error {
 // connecting is the error of a first connection.
 func connecting(err error) error {
 	var certificate *tls.CertificateVerificationError
+	var unresolved *net.DNSError
 	switch {
 	case isLogin(err):
 		return refusedLogin(err)
+	case errors.As(err, &unresolved): // the name is not shown: without an @ a token passes for a host
+		return fmt.Errorf("the address of a host cannot be found (%s): correct the host, or put an @ between a token and the host",
+			unresolved.Err)
 	case errors.As(err, &certificate):
 		return driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, serverurl.ParamCAFile))
 	case errors.Is(err, natsgo.ErrSecureConnWanted):

@@ -134,23 +134,34 @@ func inDomain(domain string) string {
 	return " in the JetStream domain " + driver.Quote(domain)
 }
 
-// timed makes a request, and at the same time asks for the server's time, which is a moment during the call then. No answer about a
-// message has the time. untimed is why it is not known. After the answer to the request it is waited for no longer than patience.
-func (s *store) timed(ctx context.Context, c *conn, patience time.Duration, request func() error) (now time.Time, untimed, err error) {
+// moment is the server's time at a moment during a call.
+type moment struct {
+	now     time.Time
+	within  time.Duration // it is from so long after the call began at most
+	unknown error         // why it is not known
+}
+
+// timed makes a request, and at the same time asks for the server's time. No answer about a message has the time. After the answer to the
+// request it is waited for no longer than patience.
+func (s *store) timed(ctx context.Context, c *conn, patience time.Duration, request func() error) (at moment, err error) {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
+	began := time.Now()
 	var info streamInfo
 	var work sync.WaitGroup
-	work.Go(func() { info, untimed = s.streamInfo(asking, c, nil) })
+	work.Go(func() {
+		info, at.unknown = s.streamInfo(asking, c, nil)
+		at.now, at.within = info.Time, time.Since(began)
+	})
 	if err = request(); err != nil {
 		cancel()
 	}
 	defer time.AfterFunc(patience, cancel).Stop()
 	work.Wait()
-	if untimed == nil { // somebody may have changed the bucket since it was opened
-		untimed = info.Config.refusal(s.bucket)
+	if at.unknown == nil { // somebody may have changed the bucket since it was opened
+		at.unknown = info.Config.refusal(s.bucket)
 	}
-	return info.Time, untimed, err
+	return at, err
 }
 
 // message is a stored message.
@@ -203,8 +214,13 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 	return values[0], nil
 }
 
-// atOnce is how many values are asked for at a time.
-const atOnce = 64
+const (
+	// atOnce is how many values are asked for at a time.
+	atOnce = 64
+	// maxLead is how much later than a value its time may be. A lease of the shortest TTL that is renewed when the default says so still has
+	// more left then, and does not seem to have ended.
+	maxLead = 500 * time.Millisecond
+)
 
 // GetBatch implements [cas.BatchGetter]: all values share one request for the time, on one connection, so that they are of one bucket.
 func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error) {
@@ -213,7 +229,7 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 		return nil, err
 	}
 	messages, errs := make([]message, len(keys)), make([]error, len(keys))
-	now, untimed, err := s.timed(ctx, c, s.timeout, func() error {
+	read := func() error {
 		var work sync.WaitGroup
 		for first := range min(atOnce, len(keys)) {
 			work.Go(func() {
@@ -226,8 +242,11 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 		}
 		work.Wait()
 		return cmp.Or(errs...)
-	})
-	err = cmp.Or(err, untimed)
+	}
+	at, err := s.timed(ctx, c, s.timeout, read)
+	if err = cmp.Or(err, at.unknown); err == nil && at.within > maxLead {
+		err = read() // now the time is from before
+	}
 	if hasCode(err, codeNoStream) && s.rounds < 0 && s.bucketIs.Load() == nil { // there are no locks so far
 		return slices.Repeat([]cas.Value{{Now: time.Now()}}, len(keys)), nil
 	}
@@ -237,7 +256,7 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 	values := make([]cas.Value, len(keys))
 	for i, m := range messages {
 		values[i] = m.value()
-		values[i].Now = now
+		values[i].Now = at.now
 	}
 	return values, nil
 }
@@ -266,7 +285,7 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		return cas.Written{}, err
 	}
 	var done uint64
-	now, untimed, err := s.timed(ctx, c, timePatience, func() (err error) {
+	at, err := s.timed(ctx, c, timePatience, func() (err error) {
 		done, err = s.publish(ctx, c, key, data, before)
 		if version != "" || !hasCode(err, codeWrongSequence) {
 			return err
@@ -284,10 +303,10 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		return cas.Written{}, cas.ErrConflict
 	case err != nil:
 		return cas.Written{}, err
-	case driver.Lasting(untimed), !c.leads(): // it may be in another bucket, or be forgotten
-		return cas.Written{}, fmt.Errorf("the write was done, but perhaps elsewhere, or not for long: %s", driver.ErrorText(untimed))
+	case driver.Lasting(at.unknown), !c.leads(): // it may be in another bucket, or be forgotten
+		return cas.Written{}, fmt.Errorf("the write was done, but perhaps elsewhere, or not for long: %s", driver.ErrorText(at.unknown))
 	}
-	return cas.Written{Version: strconv.FormatUint(done, 10), Now: now}, nil
+	return cas.Written{Version: strconv.FormatUint(done, 10), Now: at.now}, nil
 }
 
 // timePatience is how long the time is waited for after a write. Without it a renewal is made once more, after a read.

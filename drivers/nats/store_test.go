@@ -293,8 +293,43 @@ func TestRequests(t *testing.T) {
 		{"inspect 1,000", 1001, func() error { _, errs := l.InspectBatch(t.Context(), "", names); return errors.Join(errs...) }},
 	} {
 		sent.Store(0)
-		if err := c.call(); err != nil || sent.Load() != c.most {
+		began := time.Now()
+		err := c.call()
+		if time.Since(began) > timePatience && sent.Load() > c.most {
+			t.Logf("%s: %d requests to a slow server", c.what, sent.Load())
+		} else if err != nil || sent.Load() != c.most {
 			t.Errorf("%s: %d requests, want %d, %v", c.what, sent.Load(), c.most, err)
+		}
+	}
+}
+
+// A value is not older than its time by more than maxLead: a lease that was renewed meanwhile would seem to have ended. If the time comes
+// late, the values are read once more, after it.
+func TestTimeThatComesLate(t *testing.T) {
+	t.Parallel()
+	var timed atomic.Bool
+	f := startFake(t, greeting, func(c *fakeConn, m fakeMessage) {
+		switch m.subject {
+		case "$JS.API.STREAM.INFO.KV_b":
+			time.AfterFunc(maxLead, func() { timed.Store(true); c.empty(m) })
+		case "$JS.API.STREAM.MSG.GET.KV_b":
+			key, version := "k", 1
+			if strings.Contains(m.text, "$KV.b.l") {
+				key = "l"
+			}
+			if timed.Load() {
+				version = 2
+			}
+			c.say(m.reply, fmt.Sprintf(`{"message":{"subject":"$KV.b.%s","seq":%d,"data":"eA=="}}`, key, version))
+		}
+	})
+	values, err := openFake(t, f, "").store.GetBatch(t.Context(), []string{"k", "l"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range values {
+		if v.Version != "2" || string(v.Data) != "x" || v.Now.IsZero() {
+			t.Errorf("%+v was read before its time", v)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -110,6 +111,25 @@ func nowhere(t *testing.T) string {
 	}
 	_ = l.Close()
 	return l.Addr().String()
+}
+
+// A token without its @ passes for a host: the error of the resolver does not show it.
+func TestTokenThatPassesForAHost(t *testing.T) {
+	o, bucket, own, err := parse("nats://s3cret-token/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Dialer = &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no name server")
+	}}}
+	c, err := newSettings(bucket, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = open(t.Context(), o, c)
+	if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "put an @") {
+		t.Error(err)
+	}
 }
 
 // Without a server.

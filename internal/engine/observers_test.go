@@ -3,10 +3,12 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -174,6 +177,51 @@ func TestObserversDelayNothing(t *testing.T) {
 		}
 		if notified+dropped != 2003 || dropped < 900 {
 			t.Errorf("the slow observer saw %d events and was notified that it missed %d of 2003", notified, dropped)
+		}
+	})
+}
+
+// For each name of a LeaseManager 4 more events wait for a slow observer. Each further event counts once, with the next one that fits.
+func TestEventsThatWaitForAnObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen locktest.Events
+		gate := make(chan struct{})
+		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) { <-gate; seen.Observe(e) }))
+		m, err := leases.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := make([]string, 25)
+		for i := range names {
+			names[i] = fmt.Sprint("name-", i)
+		}
+		for range 2 { // names that were added before add nothing
+			if err := m.Add(names...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		change := func() {
+			_ = locktest.MustLock(t, c, "job").Release(t.Context())
+			synctest.Wait()
+		}
+		emitted := len(names) // all were acquired
+		for ; emitted < 1200; emitted += 2 {
+			change()
+		}
+		close(gate)
+		synctest.Wait()
+		const waited = 1 + 1024 + 4*25 // one is being observed
+		if n := len(seen.Types()); n != waited {
+			t.Errorf("the observer was notified of %d events, want %d", n, waited)
+		}
+		change()
+		var dropped []int
+		for _, e := range seen.List {
+			dropped = append(dropped, e.Dropped)
+		}
+		if n := len(dropped); n != waited+2 || dropped[waited] != emitted-waited || slices.Max(dropped[:waited]) != 0 || dropped[n-1] != 0 {
+			t.Errorf("%d events, of which these were dropped before the last ones: %v, want %d", n, dropped[n-3:], emitted-waited)
 		}
 	})
 }

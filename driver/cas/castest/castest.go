@@ -9,7 +9,8 @@
 //
 // [RunWatch] tests a Watch. A [Proxy] before the store's server loses, delays and doubles what a driver really sends.
 //
-// The other faults leave some outcomes unknown, which the suite does not expect. They are for tests in which clients compete.
+// The other faults leave some outcomes unknown, which the suite does not expect. They are for tests in which clients compete:
+// [Compete] checks that the lock stays exclusive meanwhile.
 package castest
 
 import (
