@@ -24,7 +24,8 @@ func (a attrs) text(name string) string {
 }
 
 // oldClient is a program with dynamolock: its requests are those of client.go and client_heartbeat.go of cirello.io/dynamolock/v5, which
-// are the same in the versions 1.4 and 2.2. With java it has the client of amazon-dynamodb-lock-client 1.4, by AmazonDynamoDBLockClient.java.
+// are the same in the versions 1.4 and 2.2. With java it has the client of amazon-dynamodb-lock-client 1.4, by the file
+// AmazonDynamoDBLockClient.java.
 type oldClient struct {
 	at        *dynamo.Table
 	java      bool
@@ -108,7 +109,8 @@ func (c *oldClient) tryLock(ctx context.Context, name string) (bool, error) {
 // store is putLockItemAndStartSessionMonitor, or updateItemAndStartSessionMonitor.
 func (c *oldClient) store(ctx context.Context, item attrs, condition string, values attrs) (bool, error) {
 	began := c.now()
-	request := map[string]any{"TableName": c.at.Name, "ConditionExpression": condition, "ExpressionAttributeNames": map[string]string{"#k": "key"}}
+	request := map[string]any{"TableName": c.at.Name, "ConditionExpression": condition,
+		"ExpressionAttributeNames": map[string]string{"#k": "key"}}
 	action := "PutItem"
 	if request["Item"] = item; c.inPlace {
 		action = "UpdateItem"

@@ -54,8 +54,8 @@ type DynamoLock struct {
 
 var _ migrating.Old = (*DynamoLock)(nil)
 
-// NewDynamoLock returns the locks of a table, with a program's own configuration, of which it uses what the driver does. It asks DynamoDB for
-// the table's key, and refuses a global table. Each request is made once, with a time limit of 5 s.
+// NewDynamoLock returns the locks of a table, with a program's own configuration, of which it uses what the driver does. It asks DynamoDB
+// for the table's key, and refuses a global table. Each request is made once, with a time limit of 5 s.
 func NewDynamoLock(ctx context.Context, config aws.Config, table Table) (*DynamoLock, error) {
 	if err := dynamo.CheckName("Name", table.Name); err != nil {
 		return nil, err
@@ -272,8 +272,8 @@ const tries = 4
 
 var errOvertaken = errors.New("others write the row of the lock all the time")
 
-// lend makes a claim hold the lock for its TTL from now at least, if may allows that for a row which is not the claim's already. Requests for
-// one claim can be made at the same time, and twice: what another has written since the first read will do.
+// lend makes a claim hold the lock for its TTL from now at least, if may allows that for a row which is not the claim's already. Requests
+// for one claim can be made at the same time, and twice: what another has written since the first read will do.
 func (l *DynamoLock) lend(ctx context.Context, claim migrating.Claim, update string, values dynamo.Item,
 	may func(r row, asked time.Duration) error) error {
 	lease := l.table.lease(claim.TTL)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
-	"github.com/holdfast-go/holdfast/migrating"
 	"github.com/holdfast-go/holdfast/test/dynamodbtest"
 )
 
@@ -30,8 +29,9 @@ func value(of dynamodbtest.Item, attribute string) string {
 func TestRows(t *testing.T) {
 	t.Parallel()
 	server := start(t)
-	more := dynamodbtest.Item{"key": dynamodbtest.Text("job"), "ownerName": dynamodbtest.Text("x"), "recordVersionNumber": dynamodbtest.Text("v"),
-		"isReleased": dynamodbtest.Text("1"), "data": {B: dynamodbtest.Text("aGVsbG8=").S}, "region": dynamodbtest.Text("eu"),
+	more := dynamodbtest.Item{"key": dynamodbtest.Text("job"), "ownerName": dynamodbtest.Text("x"),
+		"recordVersionNumber": dynamodbtest.Text("v"), "isReleased": dynamodbtest.Text("1"),
+		"data": {B: dynamodbtest.Text("aGVsbG8=").S}, "region": dynamodbtest.Text("eu"),
 		"lookupTime": dynamodbtest.Text("1700000000000")}
 	for _, c := range []struct {
 		table                 Table
@@ -249,7 +249,8 @@ func TestWrongClient(t *testing.T) {
 			}
 			_ = client.owned(t.Context(), "UpdateItem", "SET isReleased = :ir", attrs{":ir": text("1")})
 		}
-		if err := newLock(t, configFor(server.Endpoint()), Table{Name: old, Java: java}, c.now).Acquire(t.Context(), claim("job", "a")); err != nil {
+		right := newLock(t, configFor(server.Endpoint()), Table{Name: old, Java: java}, c.now)
+		if err := right.Acquire(t.Context(), claim("job", "a")); err != nil {
 			t.Errorf("java %v: released: %v", java, err)
 		}
 	}
@@ -497,14 +498,14 @@ func TestTables(t *testing.T) {
 		is          error
 		want        string
 	}{
-		"none":                          {nil, Table{Name: old}, driver.ErrDenied, "correct its name or the region"},
-		"an ARN":                        {nil, Table{Name: "arn:aws:x"}, driver.ErrInvalid, "not its ARN"},
-		"a global table":                {global, Table{Name: old}, driver.ErrDenied, "global table (with replicas in us-test-1)"},
-		"a key of numbers":              {numbers, Table{Name: old}, driver.ErrDenied, `the key "key" of the table lockTable is no string`},
-		"a table that is being removed": {making, Table{Name: old}, driver.ErrDenied, `is "DELETING"`},
-		"a sort key":                    {described("key", "sort"), Table{Name: old}, driver.ErrInvalid, `what the other programs write into "sort"`},
-		"no sort key":                   {described("key"), Table{Name: old, SortKey: "a"}, driver.ErrInvalid, "the table has no sort key"},
-		"no answer":                     {described(), Table{Name: old}, dynamo.ErrNoDynamoDB, ""},
+		"none":                  {nil, Table{Name: old}, driver.ErrDenied, "correct its name or the region"},
+		"an ARN":                {nil, Table{Name: "arn:aws:x"}, driver.ErrInvalid, "not its ARN"},
+		"a global table":        {global, Table{Name: old}, driver.ErrDenied, "global table (with replicas in us-test-1)"},
+		"a key of numbers":      {numbers, Table{Name: old}, driver.ErrDenied, `the key "key" of the table lockTable is no string`},
+		"a table being removed": {making, Table{Name: old}, driver.ErrDenied, `is "DELETING"`},
+		"a sort key":            {described("key", "sort"), Table{Name: old}, driver.ErrInvalid, `the other programs write into "sort"`},
+		"no sort key":           {described("key"), Table{Name: old, SortKey: "a"}, driver.ErrInvalid, "the table has no sort key"},
+		"no answer":             {described(), Table{Name: old}, dynamo.ErrNoDynamoDB, ""},
 	} {
 		server.SetTable(old, c.description)
 		_, err := NewDynamoLock(t.Context(), configFor(server.Endpoint()), c.table)
@@ -576,7 +577,8 @@ func TestRowsAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	n := newNetwork(t)
-	l, other := newLock(t, n.config(server.Endpoint()), Table{Name: old}, nil), newLock(t, configFor(server.Endpoint()), Table{Name: old}, nil)
+	l := newLock(t, n.config(server.Endpoint()), Table{Name: old}, nil)
+	other := newLock(t, configFor(server.Endpoint()), Table{Name: old}, nil)
 	n.before = func(action string) fate {
 		if action == "UpdateItem" && server.ItemOf(old, "job") == nil {
 			if err := other.Acquire(t.Context(), claim("job", "b")); err != nil {
@@ -589,5 +591,3 @@ func TestRowsAreMadeOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-var _ migrating.Old = (*lateOld)(nil)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/lockertest"
@@ -78,6 +79,52 @@ func TestConformance(t *testing.T) {
 				Without: []string{"Damage", "Deny", "FailOver", "Forget", "Stall"}, // no clause is about half a lock
 			})
 		})
+	}
+}
+
+// A program with both locks and one with the old lock alone exclude each other.
+func TestRollout(t *testing.T) {
+	t.Parallel()
+	server := start(t)
+	var c clock
+	both, err := migrating.New(memory.New(), newLock(t, configFor(server.Endpoint()), Table{Name: old}, c.now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := holdfast.New(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := client.Shutdown(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	waiter := newOld(t, configFor(server.Endpoint()), c.now)
+	hold, err := client.TryLock(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := waiter.tryLock(t.Context(), "job"); got || err != nil {
+		t.Errorf("beside a migrated program: %v, %v", got, err)
+	}
+	if err := hold.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := waiter.tryLock(t.Context(), "job"); !got || err != nil {
+		t.Errorf("after a migrated program: %v, %v", got, err)
+	}
+	if _, err := client.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
+		t.Errorf("beside an old program: %v", err)
+	}
+	if err := waiter.release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if hold, err = client.TryLock(t.Context(), "job"); err != nil {
+		t.Fatal(err)
+	}
+	if err := hold.Release(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -166,7 +213,7 @@ func (p *oldProgram) step(ctx context.Context) {
 	switch {
 	case p.held == nil:
 		_, _ = p.tryLock(ctx, "job")
-	case !p.oldClient.holds() || p.w.of(8): // it dies, and starts anew
+	case !p.holds() || p.w.of(8): // it dies, and starts anew
 		p.held = nil
 	case p.w.of(3):
 		_ = p.release(ctx)
