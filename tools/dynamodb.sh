@@ -23,4 +23,4 @@ build() {
 HOLDFAST_TEST_MOTO=${HOLDFAST_TEST_MOTO:-$(build)}
 [ "${1:-}" != build ] || exit 0
 export HOLDFAST_TEST_MOTO
-"$go" -C drivers/aws test -count=1 -timeout 20m -run Moto ${FLAGS:-} ./dynamodb
+"$go" -C drivers/aws test -count=1 -timeout 20m -run Moto ${FLAGS:-} ./dynamodb/...

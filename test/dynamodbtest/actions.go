@@ -13,6 +13,7 @@ type input struct {
 	Key, Item                           Item
 	ConsistentRead                      bool
 	ConditionExpression                 string
+	UpdateExpression                    string
 	FilterExpression                    string
 	ExpressionAttributeNames            map[string]string
 	ExpressionAttributeValues           Item
@@ -99,7 +100,13 @@ func (s *Server) answer(w http.ResponseWriter, action string, in input) {
 		answer(w, struct{}{})
 	case "PutItem":
 		s.put(w, in, at)
+	case "UpdateItem":
+		s.update(w, in, at)
 	case "DeleteItem":
+		if !in.holds(s.items[at]) {
+			s.refuse(w, in, at)
+			return
+		}
 		delete(s.items, at)
 		answer(w, struct{}{})
 	case "BatchGetItem":
@@ -131,28 +138,85 @@ func (s *Server) answer(w http.ResponseWriter, action string, in input) {
 	}
 }
 
-// holds reports whether the condition of a write holds: attribute_not_exists(NAME), or NAME = :VALUE.
+// name is the attribute that an expression means.
+func (in *input) name(alias string) string {
+	if full := in.ExpressionAttributeNames[alias]; full != "" {
+		return full
+	}
+	return alias
+}
+
+// holds reports whether the condition of a write holds: comparisons with AND, and such terms with OR.
 func (in *input) holds(present Item) bool {
-	left, right, compares := strings.Cut(in.ConditionExpression, " = ")
-	name, absent := strings.CutPrefix(strings.TrimSuffix(left, ")"), "attribute_not_exists(")
-	if full := in.ExpressionAttributeNames[name]; full != "" {
-		name = full
-	}
-	have, want := present[name], in.ExpressionAttributeValues[right]
-	switch {
-	case in.ConditionExpression == "":
+	if in.ConditionExpression == "" {
 		return true
-	case absent:
-		_, exists := present[name]
-		return !exists
-	case !compares:
-		panic("the condition " + in.ConditionExpression)
 	}
+	return slices.ContainsFunc(strings.Split(in.ConditionExpression, " OR "), func(term string) bool {
+		if strings.HasPrefix(term, "(") {
+			term = strings.TrimSuffix(term[1:], ")")
+		}
+		return !slices.ContainsFunc(strings.Split(term, " AND "), func(c string) bool { return !in.compares(present, c) })
+	})
+}
+
+// compares reports whether one comparison holds: attribute_not_exists(NAME), attribute_exists(NAME), or NAME = :VALUE.
+func (in *input) compares(present Item, comparison string) bool {
+	if function, name, calls := strings.Cut(strings.TrimSuffix(comparison, ")"), "("); calls {
+		_, exists := present[in.name(name)]
+		switch function {
+		case "attribute_not_exists":
+			return !exists
+		case "attribute_exists":
+			return exists
+		}
+		panic("the condition " + comparison)
+	}
+	left, right, ok := strings.Cut(comparison, " = ")
+	if !ok {
+		panic("the condition " + comparison)
+	}
+	have, want := present[in.name(left)], in.ExpressionAttributeValues[right]
 	return have.S != nil && want.S != nil && *have.S == *want.S || have.N != nil && want.N != nil && *have.N == *want.N
 }
 
+// refuse answers a write whose condition does not hold.
+func (s *Server) refuse(w http.ResponseWriter, in input, at string) {
+	refusal := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
+		"message": "The conditional request failed"}
+	if present, exists := s.items[at]; exists && in.ReturnValuesOnConditionCheckFailure == "ALL_OLD" {
+		refusal["Item"] = present
+	}
+	w.WriteHeader(http.StatusBadRequest)
+	answer(w, refusal)
+}
+
+// update changes attributes: SET NAME = :VALUE, …, and REMOVE NAME, …. It makes an item that is missing.
+func (s *Server) update(w http.ResponseWriter, in input, at string) {
+	present := s.items[at]
+	if !in.holds(present) {
+		s.refuse(w, in, at)
+		return
+	}
+	next := maps.Clone(in.Key)
+	maps.Copy(next, present)
+	set, remove, removes := strings.Cut(strings.TrimPrefix(in.UpdateExpression, "SET "), " REMOVE ")
+	for change := range strings.SplitSeq(set, ", ") {
+		name, value, ok := strings.Cut(change, " = ")
+		if _, known := in.ExpressionAttributeValues[value]; !ok || !known {
+			panic("the update " + in.UpdateExpression)
+		}
+		next[in.name(name)] = in.ExpressionAttributeValues[value]
+	}
+	if removes {
+		for name := range strings.SplitSeq(remove, ", ") {
+			delete(next, in.name(name))
+		}
+	}
+	s.items[at] = next
+	answer(w, struct{}{})
+}
+
 func (s *Server) put(w http.ResponseWriter, in input, at string) {
-	present, exists := s.items[at]
 	size := 0
 	for name, a := range in.Item {
 		if size += len(name); a.S != nil {
@@ -162,14 +226,8 @@ func (s *Server) put(w http.ResponseWriter, in input, at string) {
 	switch {
 	case size > maxItem:
 		fail(w, http.StatusBadRequest, "ValidationException", "Item size has exceeded the maximum allowed size")
-	case !in.holds(present):
-		refusal := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException",
-			"message": "The conditional request failed"}
-		if exists && in.ReturnValuesOnConditionCheckFailure == "ALL_OLD" {
-			refusal["Item"] = present
-		}
-		w.WriteHeader(http.StatusBadRequest)
-		answer(w, refusal)
+	case !in.holds(s.items[at]):
+		s.refuse(w, in, at)
 	default:
 		s.items[at] = in.Item
 		answer(w, struct{}{})

@@ -1,5 +1,5 @@
 // Package dynamodbtest is a server in the test's process that speaks DynamoDB's protocol, as far as locks need it: items with one key,
-// exact conditions, transactions, scans and batches in parts, and tables that can be made. Package awstest has the rest.
+// conditions that compare, transactions, scans and batches in parts, and tables that can be made. Package awstest has the rest.
 package dynamodbtest
 
 import (
@@ -38,17 +38,22 @@ type Fault = awstest.Fault
 type Attribute struct {
 	S    *string `json:"S,omitempty"`
 	N    *string `json:"N,omitempty"`
+	B    *string `json:"B,omitempty"` // in base64
 	BOOL *bool   `json:"BOOL,omitempty"`
 }
 
-// Item is an item. Its key is the attribute "name".
+// Item is an item. Its key are those of the attributes "name", "key" and "sort" that it has. Tables of locks have the first one; those of
+// other libraries have the second one, and perhaps the third.
 type Item map[string]Attribute
 
 func (i Item) key() string {
-	if i["name"].S == nil {
-		return ""
+	var parts []string
+	for _, name := range []string{"name", "key", "sort"} {
+		if a := i[name]; a.S != nil {
+			parts = append(parts, *a.S)
+		}
 	}
-	return *i["name"].S
+	return strings.Join(parts, " ")
 }
 
 // Text is the attribute of a text.
@@ -126,16 +131,22 @@ func (s *Server) SetTTL(attribute string) {
 }
 
 // Item returns an item of [Table], or nil.
-func (s *Server) Item(key string) (i Item) {
-	s.Locked(func() { i = maps.Clone(s.items[Table+" "+key]) })
+func (s *Server) Item(key string) Item { return s.ItemOf(Table, key) }
+
+// ItemOf returns an item of a table, or nil.
+func (s *Server) ItemOf(table, key string) (i Item) {
+	s.Locked(func() { i = maps.Clone(s.items[table+" "+key]) })
 	return i
 }
 
 // SetItem writes an item of [Table], or with nil deletes it, as a person may.
-func (s *Server) SetItem(key string, i Item) {
+func (s *Server) SetItem(key string, i Item) { s.SetItemOf(Table, key, i) }
+
+// SetItemOf is SetItem for a table.
+func (s *Server) SetItemOf(table, key string, i Item) {
 	s.Locked(func() {
-		if delete(s.items, Table+" "+key); i != nil {
-			s.items[Table+" "+key] = i
+		if delete(s.items, table+" "+key); i != nil {
+			s.items[table+" "+key] = i
 		}
 	})
 }

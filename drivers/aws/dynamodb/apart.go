@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 )
 
 // apart returns the URL of a prefix of its own. To remove its items is the only thing for which the driver deletes.
@@ -31,7 +32,7 @@ func deleteAll(ctx context.Context, rawURL string) error {
 
 // deletePage deletes the items of a page of the table, those of longer prefixes included, and returns the next page.
 func (s *store) deletePage(ctx context.Context, page string) (next string, err error) {
-	limited, cancel := context.WithTimeout(ctx, askLimit)
+	limited, cancel := context.WithTimeout(ctx, dynamo.AskLimit)
 	defer cancel()
 	found, next, err := s.scan(limited, s.prefix, page)
 	for _, i := range found {
@@ -43,8 +44,8 @@ func (s *store) deletePage(ctx context.Context, page string) (next string, err e
 }
 
 func (s *store) remove(ctx context.Context, key item) error {
-	return s.askBriefly(ctx, "DeleteItem", struct {
+	return s.AskBriefly(ctx, "DeleteItem", struct {
 		TableName string
 		Key       item
-	}{s.table, key}, &struct{}{})
+	}{s.Name, key}, &struct{}{})
 }

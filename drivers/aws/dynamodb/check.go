@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 )
 
 // What Check examines, in addition to package cas.
@@ -40,24 +41,24 @@ func (l *Locker) CheckWrites(ctx context.Context, report func(driver.Finding)) e
 type examination struct {
 	driverutil.Report
 	store *store
-	table *table // nil if the user may not see it
+	table *dynamo.Description // nil if the user may not see it
 }
 
 // checkTable reports whether AWS answers, the credential is accepted, and the table can be used.
 func (e *examination) checkTable(ctx context.Context) (goOn bool) {
 	s := e.store
-	t, err := s.describe(ctx)
+	t, err := s.Describe(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return false
-	case hasCode(err, codeDenied):
+	case dynamo.HasCode(err, dynamo.CodeDenied):
 		e.Wrong(subjectTable, "Allow dynamodb:DescribeTable.", "", "the user may not dynamodb:DescribeTable, so no program takes a lock in %s: "+
-			"it may be a global table, and then two regions could hold one lock", s.table)
+			"it may be a global table, and then two regions could hold one lock", s.Name)
 		return true
-	case hasCode(err, codeNoTable):
+	case dynamo.HasCode(err, dynamo.CodeNoTable):
 		e.Unchecked(subjectTable, "The first program that opens the locks makes it, if its URL names the region and it may "+
 			"dynamodb:CreateTable. To make it by hand, run: "+
-			s.createCommand(), "%s does not exist yet in %s", s.table, s.region)
+			s.createCommand(), "%s does not exist yet in %s", s.Name, s.Region)
 		return false
 	case err != nil:
 		e.Wrong(subjectTable, "Correct what the message names. Make sure that the region or the endpoint is right and reachable, and that "+
@@ -65,11 +66,11 @@ func (e *examination) checkTable(ctx context.Context) (goOn bool) {
 		return false
 	}
 	e.table = &t
-	if err := t.refusal(s.table); err != nil {
+	if err := refusal(&t, s.Name); err != nil {
 		e.Wrong(subjectTable, "Name another table, or make one.", s.createCommand(), "%v", driver.ErrorText(err))
 		return false
 	}
-	e.OK(subjectTable, "%s answers, and is one for locks", s.table)
+	e.OK(subjectTable, "%s answers, and is one for locks", s.Name)
 	return true
 }
 
@@ -84,27 +85,27 @@ func (e *examination) checkRights(ctx context.Context) (goOn bool) {
 		action string
 		in     any
 	}{
-		{"GetItem", getRequest{s.table, key, true}},
-		{"BatchGetItem", struct{ RequestItems map[string]batch }{map[string]batch{s.table: {[]item{key}, true}}}},
-		{"Scan", scanRequest{TableName: s.table, Limit: 1}},
+		{"GetItem", dynamo.GetRequest{TableName: s.Name, Key: key, ConsistentRead: true}},
+		{"BatchGetItem", struct{ RequestItems map[string]batch }{map[string]batch{s.Name: {[]item{key}, true}}}},
+		{"Scan", scanRequest{TableName: s.Name, Limit: 1}},
 		{"PutItem", s.putIf(written, "no such record")},
 	} {
-		switch err := s.askBriefly(ctx, c.action, c.in, &struct{}{}); {
+		switch err := s.AskBriefly(ctx, c.action, c.in, &struct{}{}); {
 		case ctx.Err() != nil:
 			return false
-		case hasCode(err, codeDenied):
+		case dynamo.HasCode(err, dynamo.CodeDenied):
 			missing = append(missing, "dynamodb:"+c.action)
-		case err != nil && !hasCode(err, codeCondition):
+		case err != nil && !dynamo.HasCode(err, dynamo.CodeCondition):
 			e.Unchecked(subjectRights, "Check again.", "AWS does not say whether dynamodb:%s is allowed: %v", c.action, driver.ErrorText(err))
 			return true
 		}
 	}
 	if len(missing) > 0 {
 		e.Wrong(subjectRights, "Allow them by a policy of the user or the role; docs/dynamodb.md has one.", "", "the user may not %s on %s",
-			strings.Join(missing, ", "), s.table)
+			strings.Join(missing, ", "), s.Name)
 		return false
 	}
-	e.OK(subjectRights, "the user may read, write and scan %s", s.table)
+	e.OK(subjectRights, "the user may read, write and scan %s", s.Name)
 	return true
 }
 
@@ -120,7 +121,7 @@ func (e *examination) checkCapacity(context.Context) bool {
 	case e.table.BillingModeSummary.BillingMode == "PAY_PER_REQUEST":
 		e.OK(subjectCapacity, "each request is paid for, and none waits for capacity")
 	case c.WriteCapacityUnits < fewUnits || c.ReadCapacityUnits < fewUnits:
-		e.Doubtful(subjectCapacity, "Use on-demand capacity, with the command aws dynamodb update-table --table-name "+e.store.table+
+		e.Doubtful(subjectCapacity, "Use on-demand capacity, with the command aws dynamodb update-table --table-name "+e.store.Name+
 			" --billing-mode PAY_PER_REQUEST.", "the table has %d units for writes and %d for reads a second: when they are used up, renewals "+
 			"fail, and holders lose their locks", c.WriteCapacityUnits, c.ReadCapacityUnits)
 	default:
@@ -137,12 +138,12 @@ func (e *examination) checkTTL(ctx context.Context) bool {
 			Attribute string `json:"AttributeName"`
 		} `json:"TimeToLiveDescription"`
 	}
-	err := e.store.askBriefly(ctx, "DescribeTimeToLive", named{e.store.table}, &answer)
+	err := e.store.AskBriefly(ctx, "DescribeTimeToLive", named{e.store.Name}, &answer)
 	attribute := answer.Description.Attribute
 	switch {
 	case ctx.Err() != nil:
 		return false
-	case hasCode(err, codeDenied):
+	case dynamo.HasCode(err, dynamo.CodeDenied):
 		e.Unchecked(subjectTTL, "Make sure that DynamoDB deletes no locks.", "the user may not dynamodb:DescribeTimeToLive")
 	case err != nil:
 		e.Unchecked(subjectTTL, "Make sure that DynamoDB deletes no locks.", "%v", driver.ErrorText(err))
@@ -157,15 +158,12 @@ func (e *examination) checkTTL(ctx context.Context) bool {
 	return true
 }
 
-// maxSkew is how far the clocks of this machine and AWS may differ without a finding. AWS refuses requests above 5 minutes.
-const maxSkew = time.Minute
-
 // checkClocks reports how far this machine's clock is from that of the answers.
 func (e *examination) checkClocks(context.Context) bool {
-	switch skew, known := e.store.calls.Clocks.Skew(time.Now()); {
+	switch skew, known := e.store.Calls.Clocks.Skew(time.Now()); {
 	case !known:
 		e.Unchecked(subjectClocks, "Look for what removes the header Date from answers.", "no answer said what time it is")
-	case skew.Abs() > maxSkew:
+	case skew.Abs() > dynamo.MaxSkew:
 		e.Doubtful(subjectClocks, "Synchronize this machine's clock by NTP.", "this machine's is %s from AWS's: leases do not depend on it, "+
 			"but AWS refuses all requests when it is 5 minutes", driver.FormatDuration(skew.Abs().Round(time.Second)))
 	default:

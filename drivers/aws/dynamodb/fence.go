@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/guard"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 )
 
 // Check is a ConditionCheck of a transaction; see [TokenCheck].
@@ -82,7 +83,7 @@ func (s *store) writeGuarded(ctx context.Context, lease driver.Lease, value stri
 	before = present[attrRecord].S
 	key[attrRecord] = attribute{S: value}
 	put := s.putIf(key, before)
-	check := TokenCheck(s.table, "", lease.Name, lease.Token)
+	check := TokenCheck(s.Name, "", lease.Name, lease.Token)
 	type conditionCheck struct {
 		TableName                 string
 		Key                       item
@@ -93,23 +94,23 @@ func (s *store) writeGuarded(ctx context.Context, lease driver.Lease, value stri
 		ConditionCheck *conditionCheck `json:",omitempty"`
 		Put            *putRequest     `json:",omitempty"`
 	}
-	err = s.askBriefly(ctx, "TransactWriteItems", struct{ TransactItems []action }{[]action{
+	err = s.AskBriefly(ctx, "TransactWriteItems", struct{ TransactItems []action }{[]action{
 		{ConditionCheck: &conditionCheck{check.TableName, s.key(check.Key[attrKey]), check.ConditionExpression,
 			item{":token": {N: check.ExpressionAttributeValues[":token"]}}}},
 		{Put: &put},
 	}}, &struct{}{})
-	var failed *failedError
+	var failed *dynamo.FailedError
 	if !errors.As(err, &failed) {
 		return before, err
 	}
 	switch {
-	case failed.code == codeUnknown:
+	case failed.Code == dynamo.CodeUnknown:
 		return "", fmt.Errorf("the server knows no transactions: %w", errors.ErrUnsupported)
-	case failed.code != codeCanceled:
+	case failed.Code != dynamo.CodeCanceled:
 		return "", err
-	case slices.Index(failed.reasons, "ConditionalCheckFailed") == 0:
+	case slices.Index(failed.Reasons, "ConditionalCheckFailed") == 0:
 		return "", fmt.Errorf("%w: a later holder was granted the lock", driver.ErrLost)
-	case slices.Contains(failed.reasons, "ConditionalCheckFailed"), slices.Contains(failed.reasons, "TransactionConflict"):
+	case slices.Contains(failed.Reasons, "ConditionalCheckFailed"), slices.Contains(failed.Reasons, "TransactionConflict"):
 		return "", errOvertaken
 	}
 	return "", err

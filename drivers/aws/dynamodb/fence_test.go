@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 	"github.com/holdfast-go/holdfast/test/dynamodbtest"
 )
 
@@ -83,7 +84,7 @@ func TestGuardIsTriedAgain(t *testing.T) {
 		if r.Action != "TransactWriteItems" {
 			return dynamodbtest.Fault{}
 		}
-		return dynamodbtest.Fault{Status: 400, Code: codeUnknown}
+		return dynamodbtest.Fault{Status: 400, Code: dynamo.CodeUnknown}
 	})
 	if _, err := writeGuarded(t.Context(), l, lease, "1"); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("without transactions: %v", err)

@@ -9,8 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
-	"github.com/holdfast-go/holdfast/driver/httpstore"
-	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 )
 
 const backend = "dynamodb"
@@ -56,7 +55,7 @@ func New(ctx context.Context, config aws.Config, table string, opts ...Option) (
 	if err := driverutil.ApplyOptions(&c, opts); err != nil {
 		return nil, err
 	}
-	if err := checkTable("table", table); err != nil {
+	if err := dynamo.CheckName("table", table); err != nil {
 		return nil, err
 	}
 	if err := checkPrefix("prefix", c.prefix); err != nil {
@@ -74,7 +73,7 @@ func New(ctx context.Context, config aws.Config, table string, opts ...Option) (
 	}
 	if !s.onlyReads {
 		if err := s.prepare(ctx, c); err != nil {
-			s.calls.Close()
+			s.Calls.Close()
 			return nil, connectError(err)
 		}
 	}
@@ -84,11 +83,11 @@ func New(ctx context.Context, config aws.Config, table string, opts ...Option) (
 	}
 	inner, err := cas.Open(ctx, used, cas.Config{
 		Info:        driver.Info{Backend: backend, Expiry: driver.ByObservation, Failover: driver.GrantsSurvive, History: c.history},
-		Close:       func(context.Context) error { s.calls.Close(); return nil },
+		Close:       func(context.Context) error { s.Calls.Close(); return nil },
 		ProbeRounds: c.rounds,
 	})
 	if err != nil {
-		s.calls.Close()
+		s.Calls.Close()
 		return nil, err
 	}
 	return &Locker{inner, s}, nil
@@ -96,32 +95,16 @@ func New(ctx context.Context, config aws.Config, table string, opts ...Option) (
 
 // newStore finds out where the table is.
 func newStore(ctx context.Context, config aws.Config, table string, c settings) (*store, error) {
-	s := &store{table: table, region: config.Region, onlyReads: c.rounds < 0}
-	if s.prefix = c.prefix; s.prefix != "" {
-		s.prefix += "/"
-	}
-	field, endpoint := "URL parameter "+request.ParamEndpoint, c.endpoint
-	if endpoint == "" {
-		field, endpoint = "endpoint of the configuration", request.Endpoint(ctx, config, "DynamoDB")
-	}
-	if s.region == "" {
-		return nil, driver.Invalid("region", "not set", "that of the table: name it in the URL parameter "+request.ParamRegion+
-			", or in AWS_REGION")
-	}
-	if err := request.CheckRegion("region", s.region); err != nil {
-		return nil, err
-	}
-	if endpoint == "" {
-		s.host = "dynamodb." + s.region + "." + request.Suffix(s.region)
-		endpoint = "https://" + s.host
-	}
-	at, err := request.ParseEndpoint(field, endpoint)
+	at, err := dynamo.New(ctx, config, table, c.endpoint, c.sent)
 	if err != nil {
 		return nil, err
 	}
-	s.at = at.String()
-	s.calls, err = request.New(config, "dynamodb", s.region, httpstore.NewClocks(nil), c.sent)
-	return s, err
+	s := &store{Table: at, onlyReads: c.rounds < 0}
+	if s.prefix = c.prefix; s.prefix != "" {
+		s.prefix += "/"
+	}
+	s.Rights, s.Missing = rights, "correct its name or the region, or make it: "+s.createCommand()
+	return s, nil
 }
 
 // Capabilities are those of the [cas.Locker], with a Checker of its own.

@@ -30,10 +30,10 @@ func motoConfig(endpoint string) aws.Config {
 func edit(ctx context.Context, s *store, key, record string) error {
 	i := s.key(key)
 	i[attrRecord] = attribute{S: record}
-	return s.ask(ctx, "PutItem", struct {
+	return s.Ask(ctx, "PutItem", struct {
 		TableName string
 		Item      item
-	}{s.table, i}, &struct{}{})
+	}{s.Name, i}, &struct{}{})
 }
 
 // The conformance suite on another implementation of the protocol.
@@ -133,7 +133,7 @@ func TestMoto(t *testing.T) {
 			t.Errorf("doctor found\n%s, want %q", found, want)
 		}
 	}
-	if err := s.ask(ctx, "UpdateTimeToLive", map[string]any{"TableName": s.table, "TimeToLiveSpecification": map[string]any{
+	if err := s.Ask(ctx, "UpdateTimeToLive", map[string]any{"TableName": s.Name, "TimeToLiveSpecification": map[string]any{
 		"AttributeName": attrToken, "Enabled": true}}, &struct{}{}); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestMoto(t *testing.T) {
 	other := map[string]any{"TableName": "other", "BillingMode": "PAY_PER_REQUEST",
 		"AttributeDefinitions": []any{map[string]any{"AttributeName": "id", "AttributeType": "S"}},
 		"KeySchema":            []any{map[string]any{"AttributeName": "id", "KeyType": "HASH"}}}
-	if err := s.ask(ctx, "CreateTable", other, &struct{}{}); err != nil {
+	if err := s.Ask(ctx, "CreateTable", other, &struct{}{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(ctx, config, "other"); !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "has another key") {

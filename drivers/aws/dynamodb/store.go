@@ -2,18 +2,12 @@ package dynamodb
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
-	"github.com/holdfast-go/holdfast/driver/httpstore"
-	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 )
 
 // The attributes of an item. DynamoDB reserves the first word in expressions.
@@ -23,46 +17,20 @@ const (
 	attrToken  = "fencingToken"
 )
 
-// attribute is a value of an item: a text, or a number in digits. One of another type has neither.
-type attribute struct {
-	S string `json:"S,omitempty"`
-	N string `json:"N,omitempty"`
-}
-
-type item map[string]attribute
+type (
+	attribute = dynamo.Attribute
+	item      = dynamo.Item
+)
 
 // store is a [cas.Store] of the items of a table whose keys begin with a prefix.
 type store struct {
-	calls     *request.Client
-	at        string // the URL of the service
-	table     string
-	region    string
-	host      string // of AWS, or empty
+	*dynamo.Table
 	prefix    string // empty, or with a slash at its end
 	onlyReads bool
 }
 
 // key is the key of the item for one of package cas. That has no "/".
 func (s *store) key(key string) item { return item{attrKey: {S: s.prefix + key}} }
-
-// ask makes a request, and reads its answer.
-func (s *store) ask(ctx context.Context, action string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodPost, URL: s.at + "/", Body: body, Header: http.Header{
-		"Content-Type": {"application/x-amz-json-1.0"}, "X-Amz-Target": {"DynamoDB_20120810." + action}}})
-	switch {
-	case err != nil:
-		return err
-	case !answer.Done():
-		return s.refused(action, answer)
-	case json.Unmarshal(answer.Body, out) != nil:
-		return errNoDynamoDB
-	}
-	return nil
-}
 
 // valueOf is the value that an item has. Its version is the record itself, since no two that a Locker writes are equal.
 func valueOf(i item) cas.Value {
@@ -76,37 +44,21 @@ func valueOf(i item) cas.Value {
 // versionOf is never empty, and that of no record has no write.
 func versionOf(record string) string { return "=" + record }
 
-type getRequest struct {
-	TableName      string
-	Key            item
-	ConsistentRead bool
-}
-
 // Get implements [cas.Store].
-//
-// Promise 1: the read is strongly consistent.
 func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 	found, err := s.get(ctx, s.key(key))
 	return valueOf(found), err
 }
 
-// get reads an item, or returns nil. In a global table of the version of 2017, of which a table's description says nothing, DynamoDB adds
-// attributes to each item, also to that which every Open writes.
+// get reads an item, or returns nil. Every Open writes one, and so notices a global table of the version of 2017.
 func (s *store) get(ctx context.Context, key item) (item, error) {
-	var answer struct{ Item item }
-	err := s.ask(ctx, "GetItem", getRequest{s.table, key, true}, &answer)
-	for name := range answer.Item {
-		if strings.HasPrefix(name, "aws:rep:") {
-			return nil, driver.Denied(fmt.Errorf("the table %s is a global table, of the version of 2017, in which the last of two writes wins: "+
-				"name a table of one region", s.table))
-		}
-	}
-	return answer.Item, s.unlessMissing(err)
+	found, err := s.Table.Get(ctx, key)
+	return found, s.unlessMissing(err)
 }
 
 // unlessMissing ignores that there is no table, for a Locker that only reads: all locks are free then.
 func (s *store) unlessMissing(err error) error {
-	if s.onlyReads && hasCode(err, codeNoTable) {
+	if s.onlyReads && dynamo.HasCode(err, dynamo.CodeNoTable) {
 		return nil
 	}
 	return err
@@ -123,7 +75,7 @@ type putRequest struct {
 
 // putIf is a write of an item whose record must be the one before, or, if that is empty, that must not exist.
 func (s *store) putIf(i item, before string) putRequest {
-	p := putRequest{TableName: s.table, Item: i}
+	p := putRequest{TableName: s.Name, Item: i}
 	if before == "" {
 		p.ConditionExpression, p.ExpressionAttributeNames = "attribute_not_exists(#k)", map[string]string{"#k": attrKey}
 	} else {
@@ -148,18 +100,18 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 	}
 	p := s.putIf(i, before)
 	p.ReturnValuesOnConditionCheckFailure = "ALL_OLD"
-	var failed *failedError
-	switch err := s.ask(ctx, "PutItem", p, &struct{}{}); {
+	var failed *dynamo.FailedError
+	switch err := s.Ask(ctx, "PutItem", p, &struct{}{}); {
 	case err == nil:
 		return cas.Written{Version: versionOf(string(data))}, nil
-	case hasCode(err, codeTransaction): // one of the program's own is under way: nothing was done, and it is over soon
+	case dynamo.HasCode(err, dynamo.CodeTransaction): // one of the program's own is under way: nothing was done, and it is over soon
 		return cas.Written{}, cas.ErrConflict
-	case !errors.As(err, &failed) || failed.code != codeCondition:
+	case !errors.As(err, &failed) || failed.Code != dynamo.CodeCondition:
 		return cas.Written{}, err
-	case failed.present == nil:
+	case failed.Present == nil:
 		return cas.Written{}, cas.ErrConflict
 	default:
-		return cas.Written{}, &cas.RefusedError{Present: valueOf(failed.present)}
+		return cas.Written{}, &cas.RefusedError{Present: valueOf(failed.Present)}
 	}
 }
 
@@ -186,19 +138,19 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 			Responses       map[string][]item
 			UnprocessedKeys map[string]batch
 		}
-		err := s.unlessMissing(s.askBriefly(ctx, "BatchGetItem", struct{ RequestItems map[string]batch }{
-			map[string]batch{s.table: {now, true}}}, &answer))
+		err := s.unlessMissing(s.AskBriefly(ctx, "BatchGetItem", struct{ RequestItems map[string]batch }{
+			map[string]batch{s.Name: {now, true}}}, &answer))
 		if err != nil {
 			return nil, err
 		}
-		for _, found := range answer.Responses[s.table] {
+		for _, found := range answer.Responses[s.Name] {
 			i, asked := at[found[attrKey].S]
 			if !asked {
-				return nil, errNoDynamoDB
+				return nil, dynamo.ErrNoDynamoDB
 			}
 			values[i] = valueOf(found)
 		}
-		again := answer.UnprocessedKeys[s.table].Keys
+		again := answer.UnprocessedKeys[s.Name].Keys
 		if len(again) >= len(now) {
 			return nil, errors.New("the table is throttled: none of the items was read")
 		}
@@ -234,7 +186,7 @@ func (s *store) List(ctx context.Context, prefix, page string) (items []cas.Item
 
 // scan reads a page of the items whose keys begin with a prefix.
 func (s *store) scan(ctx context.Context, prefix, page string) (items []item, next string, err error) {
-	r := scanRequest{TableName: s.table, ConsistentRead: true, Limit: pageSize}
+	r := scanRequest{TableName: s.Name, ConsistentRead: true, Limit: pageSize}
 	if prefix != "" {
 		r.FilterExpression, r.ExpressionAttributeNames = "begins_with(#k, :prefix)", map[string]string{"#k": attrKey}
 		r.ExpressionAttributeValues = item{":prefix": {S: prefix}}
@@ -246,19 +198,9 @@ func (s *store) scan(ctx context.Context, prefix, page string) (items []item, ne
 		Items            []item
 		LastEvaluatedKey item
 	}
-	err = s.unlessMissing(s.ask(ctx, "Scan", r, &answer))
+	err = s.unlessMissing(s.Ask(ctx, "Scan", r, &answer))
 	if answer.LastEvaluatedKey != nil && answer.LastEvaluatedKey[attrKey].S == "" {
-		return nil, "", errNoDynamoDB
+		return nil, "", dynamo.ErrNoDynamoDB
 	}
 	return answer.Items, answer.LastEvaluatedKey[attrKey].S, err
-}
-
-// askLimit is the time limit of each request that package cas does not limit.
-const askLimit = 5 * time.Second
-
-// askBriefly is ask with askLimit.
-func (s *store) askBriefly(ctx context.Context, action string, in, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	return s.ask(ctx, action, in, out)
 }

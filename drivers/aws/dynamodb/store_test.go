@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 	"github.com/holdfast-go/holdfast/test/dynamodbtest"
 )
 
@@ -81,7 +82,7 @@ func TestTransactionConflict(t *testing.T) {
 	server.SetFaults(func(r dynamodbtest.Request) dynamodbtest.Fault {
 		if r.Action == "PutItem" && refused < 3 {
 			refused++
-			return dynamodbtest.Fault{Status: 400, Code: codeTransaction}
+			return dynamodbtest.Fault{Status: 400, Code: dynamo.CodeTransaction}
 		}
 		return dynamodbtest.Fault{}
 	})
@@ -112,7 +113,7 @@ func TestBusy(t *testing.T) {
 		}
 		before = server.Requests("PutItem")
 		if _, err := l.store.Put(t.Context(), "n", nil, "=1"); err == nil || driver.OutcomeKnown(err) ||
-			errors.Is(err, cas.ErrConflict) != (fault.Code == codeTransaction) || server.Requests("PutItem") != before+1 {
+			errors.Is(err, cas.ErrConflict) != (fault.Code == dynamo.CodeTransaction) || server.Requests("PutItem") != before+1 {
 			t.Errorf("%v: a write: %v after %d requests", fault, err, server.Requests("PutItem")-before)
 		}
 		server.SetFaults(nil)
@@ -136,7 +137,7 @@ func TestNoDynamoDB(t *testing.T) {
 	_, _, list := l.store.List(t.Context(), "", "")
 	_, batch := l.store.GetBatch(t.Context(), []string{"n", "m"})
 	for what, err := range map[string]error{"Get": get, "Put": put, "List": list, "GetBatch": batch} {
-		if !errors.Is(err, errNoDynamoDB) || driver.OutcomeKnown(err) {
+		if !errors.Is(err, dynamo.ErrNoDynamoDB) || driver.OutcomeKnown(err) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -320,7 +321,7 @@ func TestGetBatch(t *testing.T) {
 	server.SetFaults(func(dynamodbtest.Request) dynamodbtest.Fault {
 		return dynamodbtest.Fault{Status: 200, Message: `{"Responses":{"locks":[{"name":{"S":"other"},"record":{"S":"x"}}]}}`}
 	})
-	if _, err := s.GetBatch(t.Context(), keys[:2]); !errors.Is(err, errNoDynamoDB) {
+	if _, err := s.GetBatch(t.Context(), keys[:2]); !errors.Is(err, dynamo.ErrNoDynamoDB) {
 		t.Errorf("an item that was not asked for: %v", err)
 	}
 }

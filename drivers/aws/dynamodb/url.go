@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 	"github.com/holdfast-go/holdfast/drivers/aws/internal/request"
 )
 
@@ -35,7 +36,7 @@ func parse(rawURL string) (u request.URL, own []Option, err error) {
 	if u, err = form.Parse(rawURL); err != nil {
 		return u, nil, err
 	}
-	if err := checkTable("URL table", u.Place); err != nil {
+	if err := dynamo.CheckName("URL table", u.Place); err != nil {
 		return u, nil, err
 	}
 	if err := checkPrefix("URL prefix", u.Prefix); err != nil {
@@ -50,20 +51,10 @@ func parse(rawURL string) (u request.URL, own []Option, err error) {
 	return u, own, nil
 }
 
-var (
-	tableName  = regexp.MustCompile(`^[A-Za-z0-9_.-]{3,255}$`)
-	prefixName = regexp.MustCompile(`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$`)
-)
+var prefixName = regexp.MustCompile(`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$`)
 
 // maxPrefix leaves room for a key: DynamoDB's have 2,048 bytes.
 const maxPrefix = 500
-
-func checkTable(field, name string) error {
-	if !tableName.MatchString(name) {
-		return driver.Invalid(field, driver.QuoteName(name), "3 to 255 letters, digits and any of -_.: the name of a table, not its ARN")
-	}
-	return nil
-}
 
 func checkPrefix(field, prefix string) error {
 	if prefix != "" && (len(prefix) > maxPrefix || !prefixName.MatchString(prefix)) {

@@ -57,7 +57,7 @@ func TestAddress(t *testing.T) {
 			t.Errorf("%s: %v", rawURL, err)
 			continue
 		}
-		if got := l.store.at + " " + l.store.table + " " + l.store.prefix; got != want {
+		if got := l.store.URL + " " + l.store.Name + " " + l.store.prefix; got != want {
 			t.Errorf("%s: %s, want %s", rawURL, got, want)
 		}
 		if err := l.Close(t.Context()); err != nil {
