@@ -37,13 +37,14 @@ type GetLock struct {
 
 var _ migrating.Old = (*GetLock)(nil)
 
-// session is the connection of one lock that is held. busy has one element while a call uses it. stop ends ctx, and so the renewal
-// under way.
+// session is the connection of one lock that is held. busy has one element while a call uses it. released is closed when the release
+// begins. stop ends ctx, and so the renewal under way.
 type session struct {
-	conn *sql.Conn
-	busy chan struct{}
-	ctx  context.Context //nolint:containedctx // that of all renewals
-	stop context.CancelFunc
+	conn     *sql.Conn
+	busy     chan struct{}
+	released chan struct{}
+	ctx      context.Context //nolint:containedctx // that of all renewals
+	stop     context.CancelFunc
 }
 
 // validName is a name that is the same for every session.
@@ -72,12 +73,15 @@ func (l *GetLock) session(proof string) *session {
 	return l.held[proof]
 }
 
-// take removes a session, so that its caller ends it.
+// take removes a session, so that its caller ends it. Renewals that wait for it are lost.
 func (l *GetLock) take(proof string) *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.held[proof]
 	delete(l.held, proof)
+	if s != nil {
+		close(s.released)
+	}
 	return s
 }
 
@@ -151,7 +155,7 @@ func (l *GetLock) Acquire(ctx context.Context, claim migrating.Claim) error {
 		end(conn)
 		return err
 	}
-	s := &session{conn: conn, busy: make(chan struct{}, 1)}
+	s := &session{conn: conn, busy: make(chan struct{}, 1), released: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,6 +172,8 @@ func (l *GetLock) Renew(ctx context.Context, claim migrating.Claim) error {
 	select {
 	case s.busy <- struct{}{}:
 		defer func() { <-s.busy }()
+	case <-s.released: // the release keeps the connection: waiting would last until the time limit
+		return driver.Errorf("%w: its release has begun", driver.ErrLost)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
