@@ -130,7 +130,7 @@ func newTable(t testing.TB, db *sql.DB, columns string) (name string) {
 
 func newShedLock(t testing.TB, db *sql.DB, table string, skew time.Duration) *oldlocks.ShedLock {
 	t.Helper()
-	l, err := oldlocks.NewShedLock(db, oldlocks.Table{Name: table, Skew: skew})
+	l, err := oldlocks.NewShedLock(db, oldlocks.Table{Name: table, Skew: skew, SessionsInUTC: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,21 +144,28 @@ func claim(name string, digit string) migrating.Claim {
 	return migrating.Claim{Name: name, Owner: "me", Proof: strings.Repeat(digit, 32), TTL: time.Minute}
 }
 
-// shedLock is a program with ShedLock, by the statements of its class SqlStatementsSource, and of MySqlServerTimeStatementsSource with
-// usingDbTime.
+// shedLock is a program with ShedLock, by the statements of its class SqlStatementsSource, of MySqlServerTimeStatementsSource with
+// usingDbTime, or of JooqStorageAccessor.
 type shedLock struct {
 	db          *sql.DB
 	table, host string
 	dbTime      bool
+	jooq        bool
 	ahead       time.Duration // of its own clock
 }
 
-func (s shedLock) exec(ctx context.Context, statement string) (bool, error) {
-	now := "UTC_TIMESTAMP(3)"
-	if !s.dbTime {
-		now = s.stamp(0)
+func (s shedLock) now() string {
+	switch {
+	case s.jooq:
+		return "CURRENT_TIMESTAMP(6)"
+	case s.dbTime:
+		return "UTC_TIMESTAMP(3)"
 	}
-	result, err := s.db.ExecContext(ctx, strings.NewReplacer("$table", s.table, "$host", "'"+s.host+"'", "$now", now).Replace(statement))
+	return s.stamp(0)
+}
+
+func (s shedLock) exec(ctx context.Context, statement string) (bool, error) {
+	result, err := s.db.ExecContext(ctx, strings.NewReplacer("$table", s.table, "$host", "'"+s.host+"'", "$now", s.now()).Replace(statement))
 	if err != nil {
 		return false, err
 	}
@@ -171,8 +178,8 @@ func (s shedLock) stamp(later time.Duration) string {
 }
 
 func (s shedLock) until(atMost time.Duration) string {
-	if s.dbTime {
-		return fmt.Sprintf("TIMESTAMPADD(MICROSECOND, %d, UTC_TIMESTAMP(3))", atMost.Microseconds())
+	if s.dbTime || s.jooq {
+		return fmt.Sprintf("TIMESTAMPADD(MICROSECOND, %d, %s)", atMost.Microseconds(), s.now())
 	}
 	return s.stamp(atMost)
 }
@@ -180,7 +187,7 @@ func (s shedLock) until(atMost time.Duration) string {
 // lock is StorageBasedLockProvider.lock.
 func (s shedLock) lock(ctx context.Context, name string, atMost time.Duration) (bool, error) {
 	ignore := ""
-	if s.dbTime {
+	if s.dbTime || s.jooq {
 		ignore = "IGNORE "
 	}
 	inserted, err := s.exec(ctx, "INSERT "+ignore+"INTO $table(name, lock_until, locked_at, locked_by) VALUES('"+name+"', "+s.until(atMost)+

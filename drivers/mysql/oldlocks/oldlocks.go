@@ -37,7 +37,7 @@ func hasCode(err error, codes ...uint16) bool {
 
 // denials are errors after which a person must change something: rights, a table, a column, a value that a column cannot have, a name, or
 // one that the column's character set cannot have (1267).
-var denials = []uint16{1044, 1045, 1046, 1054, 1059, 1142, 1143, 1146, 1267, 1292, 1364, 1366, 1406, 3057, 4163}
+var denials = []uint16{1044, 1045, 1046, 1049, 1054, 1059, 1142, 1143, 1146, 1267, 1292, 1364, 1366, 1406, 3057, 4163}
 
 // failed is the error of a statement. What the server refused was not done. Of a context that has ended the client may report no more than
 // that the connection has.
