@@ -63,6 +63,12 @@ func rest() { time.Sleep(rand.N(200 * time.Millisecond)) } // so that others get
 // startBoth starts a program with both locks, which renews, and dies with the lock now and then.
 func startBoth(ctx context.Context, t *testing.T, programs *sync.WaitGroup, held *spans, l driver.Locker, job, who string) {
 	programs.Go(func() {
+		var left []driver.Lease
+		defer func() { // a process that dies keeps no session, and this one does
+			for _, lease := range left {
+				_ = l.Release(t.Context(), lease)
+			}
+		}()
 		for n := 0; ctx.Err() == nil; n++ {
 			req := driver.Request{Name: job, ID: driver.NewLeaseID(fmt.Sprint(who, "-", n)), Owner: who, TTL: ttl}
 			asked := time.Now()
@@ -86,6 +92,7 @@ func startBoth(ctx context.Context, t *testing.T, programs *sync.WaitGroup, held
 			}
 			work()
 			held.add("both", fmt.Sprint(who, "-", n), from, asked, ttl)
+			left = append(left, lease)
 			for rand.N(4) > 0 && l.Release(t.Context(), lease) != nil && ctx.Err() == nil { // else it dies
 			}
 			rest()
