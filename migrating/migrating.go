@@ -12,7 +12,8 @@
 //
 // An [Old] lock is one of package [github.com/holdfast-go/holdfast/migrating/mongolock], which has
 // the documents of ShedLock and those of one's own collection, or of package drivers/postgres/advisory, which has the
-// advisory locks of PostgreSQL, or of package drivers/aws/dynamodb/oldlocks, which has the rows of amazon-dynamodb-lock-client, or that of
+// advisory locks of PostgreSQL, of package drivers/mysql/oldlocks, which has ShedLock's table and the locks of GET_LOCK, of package
+// drivers/aws/dynamodb/oldlocks, which has the rows of amazon-dynamodb-lock-client and dynamolock, or that of
 // another Holdfast backend (see [FromLocker]), or the program's own implementation.
 package migrating
 

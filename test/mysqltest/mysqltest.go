@@ -47,7 +47,7 @@ func Main(m *testing.M) { serverprocess.Main(m) }
 type Options struct {
 	// Args are arguments of the program, such as "--log-bin=binlog".
 	Args []string
-	// Env are variables, such as "TZ=Europe/Berlin".
+	// Env are variables, such as "TZ=Europe/Berlin". Without that one the server is in UTC, whatever zone the machine has.
 	Env []string
 	// SQL are statements that run at each start, each in a line of its own.
 	SQL []string
@@ -88,7 +88,7 @@ func New(ctx context.Context, dir string, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := append([]string{"LD_LIBRARY_PATH=" + strings.Join(program.Libraries, ":")}, opts.Env...)
+	env := append([]string{"LD_LIBRARY_PATH=" + strings.Join(program.Libraries, ":"), "TZ=UTC"}, opts.Env...)
 	if opts.Clock != nil {
 		env = append(env, opts.Clock.Env()...)
 	}
@@ -142,7 +142,7 @@ const fillScript = `{ echo "CREATE DATABASE mysql;"
 echo "USE mysql;"
 echo "SET @auth_root_socket = NULL;"
 cat "$0/mysql_system_tables.sql" "$0/mysql_performance_tables.sql" "$0/mysql_system_tables_data.sql"
-[ -z "$TZ" ] || cat "$0/mysql_test_data_timezone.sql"; } | "$@" --bootstrap --innodb-log-file-size=16M --innodb-buffer-pool-size=32M`
+[ "$TZ" = UTC ] || cat "$0/mysql_test_data_timezone.sql"; } | "$@" --bootstrap --innodb-log-file-size=16M --innodb-buffer-pool-size=32M`
 
 // usersSQL makes the database and its users.
 func usersSQL() []string {

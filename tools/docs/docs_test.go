@@ -184,6 +184,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/mysql"
+	"github.com/holdfast-go/holdfast/drivers/mysql/oldlocks"
+	"github.com/holdfast-go/holdfast/migrating"
 )
 
 var (
@@ -331,7 +333,7 @@ func TestGoBlocksCompile(t *testing.T) {
 			if strings.Contains(text[m[2]:m[3]], "postgres.") {
 				load, prelude = loadPostgres, postgresPrelude
 			}
-			if strings.Contains(text[m[2]:m[3]], "mysql.New") {
+			if strings.Contains(text[m[2]:m[3]], "mysql.New") || strings.Contains(text[m[2]:m[3]], "oldlocks.") {
 				load, prelude = loadMySQL, mysqlPrelude
 			}
 			if strings.Contains(text[m[2]:m[3]], "nats.New(") {
