@@ -306,7 +306,8 @@ func (l *DynamoLock) lend(ctx context.Context, claim migrating.Claim, update str
 	return errOvertaken
 }
 
-// Acquire implements [migrating.Old].
+// Acquire implements [migrating.Old]. A request that arrives after the claim was released, because it was late, can leave the lock held by
+// nobody until its lease is over.
 func (l *DynamoLock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	return l.lend(ctx, claim, ", "+attrOwner+" = :owner REMOVE "+attrReleased+", "+attrLookup,
 		dynamo.Item{":owner": {S: ownerPrefix + claim.Owner}}, func(r row, asked time.Duration) error {
