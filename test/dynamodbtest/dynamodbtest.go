@@ -125,9 +125,14 @@ func (s *Server) TableNamed(name string) (t map[string]any) {
 	return t
 }
 
-// SetTTL makes DynamoDB delete items by an attribute.
+// SetTTL makes DynamoDB delete items by an attribute, or none if it is empty.
 func (s *Server) SetTTL(attribute string) {
-	s.Locked(func() { s.ttl = map[string]any{"TimeToLiveStatus": "ENABLED", "AttributeName": attribute} })
+	s.Locked(func() {
+		s.ttl = map[string]any{"TimeToLiveStatus": "DISABLED"}
+		if attribute != "" {
+			s.ttl = map[string]any{"TimeToLiveStatus": "ENABLED", "AttributeName": attribute}
+		}
+	})
 }
 
 // Item returns an item of [Table], or nil.

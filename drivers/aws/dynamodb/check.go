@@ -132,14 +132,8 @@ func (e *examination) checkCapacity(context.Context) bool {
 
 // checkTTL reports whether DynamoDB deletes items after some time.
 func (e *examination) checkTTL(ctx context.Context) bool {
-	var answer struct {
-		Description struct {
-			Status    string `json:"TimeToLiveStatus"`
-			Attribute string `json:"AttributeName"`
-		} `json:"TimeToLiveDescription"`
-	}
-	err := e.store.AskBriefly(ctx, "DescribeTimeToLive", named{e.store.Name}, &answer)
-	attribute := answer.Description.Attribute
+	ttl, err := e.store.TimeToLive(ctx)
+	attribute := ttl.AttributeName
 	switch {
 	case ctx.Err() != nil:
 		return false
@@ -151,7 +145,7 @@ func (e *examination) checkTTL(ctx context.Context) bool {
 		e.OK(subjectTTL, "the table has none")
 	case attribute == attrToken || attribute == attrRecord || attribute == attrKey:
 		e.Doubtful(subjectTTL, "Disable it.", "that of the table is by the attribute %s of the locks (%s): DynamoDB may delete them",
-			driver.Quote(attribute), answer.Description.Status)
+			driver.Quote(attribute), ttl.Status)
 	default:
 		e.OK(subjectTTL, "that of the table is by the attribute %s, which no lock has", driver.Quote(attribute))
 	}

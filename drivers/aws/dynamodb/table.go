@@ -9,8 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 )
 
-type named struct{ TableName string }
-
 // making is the status of a table that is not there yet.
 const making = "CREATING"
 

@@ -209,7 +209,8 @@ func lives(conn *sql.Conn) bool {
 	}) == nil
 }
 
-// Release implements [migrating.Old]. The end of the session frees the lock, too.
+// Release implements [migrating.Old]. The end of the session frees the lock, too. If the release gets no answer, that is when the session
+// has been idle for the TTL, and a repeat has nothing to do.
 func (l *GetLock) Release(ctx context.Context, claim migrating.Claim) error {
 	s := l.take(claim.Proof)
 	if s == nil {

@@ -131,12 +131,14 @@ func after(d time.Duration) string {
 	return fmt.Sprintf("TIMESTAMPADD(MICROSECOND, %d, UTC_TIMESTAMP(6))", d.Microseconds())
 }
 
-// until is the end of a lease that begins now, in a row that is there. The column may have fewer digits after the point than six: its
-// text has 19 characters without any, and 20 more than it has digits. The last digit is rounded up here, because servers round down or to
-// the nearest.
+// until is the end of a lease that begins now, in a row that is there. A row of the claim never ends earlier than before. The column may
+// have fewer digits after the point than six: its text has 19 characters without any, and 20 more than it has digits. The last digit is
+// rounded up here, because servers round down or to the nearest.
 func (l *ShedLock) until(claim migrating.Claim) string {
-	return fmt.Sprintf("TIMESTAMPADD(MICROSECOND, %d + POW(10, 26 - GREATEST(20, CHAR_LENGTH(lock_until))), UTC_TIMESTAMP(6))",
+	end := fmt.Sprintf("TIMESTAMPADD(MICROSECOND, %d + POW(10, 26 - GREATEST(20, CHAR_LENGTH(lock_until))), UTC_TIMESTAMP(6))",
 		(claim.TTL+l.skew).Microseconds()-1)
+	// Promise 1: a statement has the time of its beginning. One that then waits, such as for a backup, may come after a later one.
+	return "IF(" + heldBy(claim) + ", GREATEST(lock_until, " + end + "), " + end + ")"
 }
 
 // ended is when the lease of a free row ended: it is over also if the column rounds to seconds.
@@ -216,7 +218,8 @@ func (l *ShedLock) failed(ctx context.Context, err error) error {
 // acquireTries is how often a row is written while others write it at the same time.
 const acquireTries = 4
 
-// Acquire implements [migrating.Old].
+// Acquire implements [migrating.Old]. An acquisition that comes after its release, late, leaves the lock held by nobody until its lease is
+// over.
 func (l *ShedLock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	conn, s, err := l.connect(ctx)
 	if err != nil {
@@ -233,13 +236,13 @@ func (l *ShedLock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	update := "UPDATE " + l.table + " SET lock_until = " + l.until(claim) + ", locked_at = IF(" + heldBy(claim) +
 		", locked_at, UTC_TIMESTAMP()), locked_by = " + literal(s.ownerOf(claim)) + " WHERE name = " + literal(claim.Name) +
 		" AND (" + heldBy(claim) + " OR lock_until <= " + after(-l.skew) + ") AND " + l.fits(s, claim)
-	written := false
+	tried := false
 	for try := 0; ; try++ {
 		r, err := l.read(ctx, conn, s, claim)
 		switch {
 		case err != nil:
 			return err
-		case r.mine && written:
+		case r.mine && tried && r.left >= claim.TTL: // a request for the same claim was faster
 			return nil
 		case r.there && !r.mine && !r.over:
 			record := driver.Record{Name: claim.Name, State: driver.StateHeld, Owner: marks.ReplaceAllString(r.owner.String, "")}
@@ -256,10 +259,14 @@ func (l *ShedLock) Acquire(ctx context.Context, claim migrating.Claim) error {
 		if !r.there {
 			statement = insert
 		}
-		_, err = l.write(ctx, conn, s, statement)
-		if written = err == nil; err != nil && !hasCode(err, codeDuplicate, codeDeadlock) { // then nothing was done
+		changed, err := l.write(ctx, conn, s, statement)
+		switch {
+		case err != nil && !hasCode(err, codeDuplicate, codeDeadlock): // then nothing was done
 			return l.failed(ctx, err)
+		case err == nil && changed && r.there:
+			return nil
 		}
+		tried = true
 	}
 }
 
@@ -278,6 +285,8 @@ func (l *ShedLock) Renew(ctx context.Context, claim migrating.Claim) error {
 		return driver.ErrLost
 	case !r.fits:
 		return l.errLate(ctx)
+	case r.left < claim.TTL: // the server took no writes for a moment
+		return l.failed(ctx, errors.New("the lease was not extended"))
 	}
 	return nil
 }
@@ -303,7 +312,7 @@ func (l *ShedLock) change(ctx context.Context, conn *sql.Conn, s *server, claim 
 	changed, err := l.write(ctx, conn, s, "UPDATE "+l.table+" SET "+set+" WHERE name = "+literal(claim.Name)+" AND "+heldBy(claim)+
 		" AND "+condition)
 	if err != nil || changed {
-		return row{mine: true, fits: true}, l.failed(ctx, err)
+		return row{mine: true, fits: true, left: math.MaxInt64}, l.failed(ctx, err)
 	}
 	return l.read(ctx, conn, s, claim)
 }

@@ -1,6 +1,7 @@
 package oldlocks_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/mysql/oldlocks"
+	"github.com/holdfast-go/holdfast/migrating"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
 )
 
@@ -254,6 +256,37 @@ func TestLateRequestsOfShedLock(t *testing.T) {
 	must("lock", true, got, err)
 	if err := l.Renew(t.Context(), claim("job", "a")); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("another holds the lock: %v", err)
+	}
+}
+
+// A statement that waits on the server, and comes after a later one, shortens no lease. One that changes nothing has extended nothing.
+func TestStatementsThatComeTooLate(t *testing.T) {
+	t.Parallel()
+	db := pool(t, mysqltest.Shared(t).Addr())
+	table := newTable(t, db, instants)
+	l := newShedLock(t, db, table, 0)
+	c := claim("job", "a")
+	c.TTL = 10 * time.Second
+	if err := l.Acquire(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func(context.Context, migrating.Claim) error{"renew": l.Renew, "acquire": l.Acquire}
+	run(t, db, "UPDATE "+table+" SET lock_until = '2100-01-02 03:04:05'")
+	for what, call := range calls {
+		if err := call(t.Context(), c); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		var kept bool
+		if err := db.QueryRowContext(t.Context(), "SELECT lock_until = '2100-01-02 03:04:05' FROM "+table).Scan(&kept); err != nil || !kept {
+			t.Errorf("%s: the lease is shorter than before: %v", what, err)
+		}
+	}
+	run(t, db, "UPDATE "+table+" SET lock_until = TIMESTAMPADD(SECOND, 5, UTC_TIMESTAMP())",
+		"CREATE TRIGGER "+table+"_keeps BEFORE UPDATE ON "+table+" FOR EACH ROW SET NEW.lock_until = OLD.lock_until")
+	for what, call := range calls {
+		if err := call(t.Context(), c); err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrHeld) {
+			t.Errorf("%s: nothing was changed, and it returned %v", what, err)
+		}
 	}
 }
 

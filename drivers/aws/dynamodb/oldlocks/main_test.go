@@ -187,3 +187,13 @@ func (n *network) arrive(i int) error {
 	n.held = append(n.held[:i:i], n.held[i+1:]...)
 	return n.send(r)
 }
+
+// byGo is the table of programs in Go.
+var byGo = Table{Name: old, Client: Dynamolock}
+
+func tableOf(java bool) Table {
+	if java {
+		return Table{Name: old, Client: Java}
+	}
+	return byGo
+}

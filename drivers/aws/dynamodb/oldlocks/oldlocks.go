@@ -24,15 +24,25 @@ import (
 
 const (
 	backend = "dynamodb"
-	rights  = "dynamodb:GetItem, dynamodb:UpdateItem and dynamodb:DescribeTable"
+	rights  = "dynamodb:GetItem, dynamodb:UpdateItem, dynamodb:DescribeTable and dynamodb:DescribeTimeToLive"
+)
+
+// Client is what programs hold their locks with.
+type Client string
+
+const (
+	// Java is amazon-dynamodb-lock-client. It writes leaseDuration as milliseconds, such as 20000.
+	Java Client = "Java"
+	// Dynamolock is cirello.io/dynamolock, in all its versions. It writes 20s.
+	Dynamolock Client = "dynamolock"
 )
 
 // Table describes the table of the other programs.
 type Table struct {
 	Name string
-	// Java says that the other programs use the client in Java. It writes leaseDuration as milliseconds, such as 20000, and dynamolock as
-	// 20s: neither reads what the other has written. A row with the wrong one of them is refused.
-	Java bool
+	// Client is that of the other programs; it has no default. Neither reads the leaseDuration that the other has written, and a
+	// row with that of the wrong one is refused.
+	Client Client
 	// SortKey is the value of the sort key of each row, if the table has one.
 	SortKey string
 }
@@ -59,6 +69,9 @@ var _ migrating.Old = (*DynamoLock)(nil)
 func NewDynamoLock(ctx context.Context, config aws.Config, table Table) (*DynamoLock, error) {
 	if err := dynamo.CheckName("Name", table.Name); err != nil {
 		return nil, err
+	}
+	if table.Client != Java && table.Client != Dynamolock {
+		return nil, driver.Invalid("Client", driver.Quote(string(table.Client)), "oldlocks.Java or oldlocks.Dynamolock")
 	}
 	at, err := dynamo.New(ctx, config, table.Name, "", nil)
 	if err != nil {
@@ -105,7 +118,29 @@ func (l *DynamoLock) prepare(ctx context.Context) error {
 	case l.sort == "" && l.table.SortKey != "":
 		return driver.Invalid("SortKey", driver.Quote(l.table.SortKey), "nothing: the table has no sort key")
 	}
-	return d.Refusal(l.table.Name)
+	if err := d.Refusal(l.table.Name); err != nil {
+		return err
+	}
+	return l.checkTimeToLive(ctx)
+}
+
+// checkTimeToLive refuses a table whose rows DynamoDB deletes.
+//
+// Promise 1: the time in a row may be that of an earlier holder, since what other programs keep in it stays. A lock whose row is deleted is
+// free for them.
+func (l *DynamoLock) checkTimeToLive(ctx context.Context) error {
+	ttl, err := l.at.TimeToLive(ctx)
+	switch {
+	case dynamo.HasCode(err, dynamo.CodeDenied):
+		return driver.Denied(fmt.Errorf("the user may not dynamodb:DescribeTimeToLive on the table %s: nobody knows whether DynamoDB deletes "+
+			"rows of locks that are held. Allow it", l.table.Name))
+	case err != nil:
+		return err
+	case ttl.On():
+		return driver.Denied(fmt.Errorf("the table %s has a time to live, by the attribute %s, so DynamoDB would delete rows of locks that are "+
+			"held: turn it off until all programs have moved", l.table.Name, driver.Quote(ttl.AttributeName)))
+	}
+	return nil
 }
 
 // Info implements [migrating.Old].
@@ -152,7 +187,7 @@ const maxOwner = 200
 // lease is what a row has as its leaseDuration for a TTL: a part more, since the clocks of those that wait may be faster.
 func (t Table) lease(ttl time.Duration) string {
 	ttl += ttl / cas.MarginPart
-	if t.Java {
+	if t.Client == Java {
 		return strconv.FormatInt((ttl + time.Millisecond - 1).Milliseconds(), 10)
 	}
 	return ttl.String()
@@ -163,7 +198,7 @@ const maxLease = math.MaxInt64 / 4
 
 // parseLease reads a leaseDuration.
 func (t Table) parseLease(text string) (lease time.Duration, ok bool) {
-	if t.Java {
+	if t.Client == Java {
 		ms, err := strconv.ParseInt(text, 10, 64)
 		return time.Duration(min(ms, maxLease/int64(time.Millisecond))) * time.Millisecond, err == nil && ms > 0
 	}
@@ -173,10 +208,10 @@ func (t Table) parseLease(text string) (lease time.Duration, ok bool) {
 
 // leases says which ones are allowed.
 func (t Table) leases() string {
-	if t.Java {
-		return `milliseconds, as the Java client writes them, such as "20000". Is Table.Java right?`
+	if t.Client == Java {
+		return `milliseconds, as the Java client writes them, such as "20000". Is Table.Client right?`
 	}
-	return `a time with a unit, as dynamolock writes it, such as "20s". Is Table.Java right?`
+	return `a time with a unit, as dynamolock writes it, such as "20s". Is Table.Client right?`
 }
 
 // rowKey is the key of a lock's row.
@@ -243,7 +278,7 @@ type updateRequest struct {
 // write changes a row. done is false if it is no longer the one that was read: then nothing was done.
 //
 // Promise 1: DynamoDB compares and writes in one step. A version is never written twice, so a request that is late, or comes twice, changes
-// nothing once another was done.
+// nothing once another was done; only if an old program has deleted the row since, it makes it again.
 func (l *DynamoLock) write(ctx context.Context, name string, r row, update string, values dynamo.Item) (done bool, err error) {
 	u := updateRequest{TableName: l.table.Name, Key: l.rowKey(name), UpdateExpression: update, ExpressionAttributeValues: values}
 	if r.there {

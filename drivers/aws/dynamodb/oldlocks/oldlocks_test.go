@@ -38,8 +38,8 @@ func TestRows(t *testing.T) {
 		before, first, second string
 		ttl                   time.Duration
 	}{
-		{Table{Name: old}, "20s", "1.001s", "1m30.09s", 90 * time.Second},
-		{Table{Name: old, Java: true}, "20000", "1001", "1503", 1501 * time.Millisecond}, // rounded up
+		{byGo, "20s", "1.001s", "1m30.09s", 90 * time.Second},
+		{Table{Name: old, Client: Java}, "20000", "1001", "1503", 1501 * time.Millisecond}, // rounded up
 	} {
 		more["leaseDuration"] = dynamodbtest.Text(c.before)
 		for _, before := range []dynamodbtest.Item{nil, more} {
@@ -92,7 +92,8 @@ func TestKeys(t *testing.T) {
 	server := start(t)
 	server.SetTable(old, described("name", "sort"))
 	config := configFor(server.Endpoint())
-	one, two := newLock(t, config, Table{Name: old, SortKey: "a"}, nil), newLock(t, config, Table{Name: old, SortKey: "b"}, nil)
+	one := newLock(t, config, Table{Name: old, SortKey: "a", Client: Dynamolock}, nil)
+	two := newLock(t, config, Table{Name: old, SortKey: "b", Client: Dynamolock}, nil)
 	for _, err := range []error{one.Acquire(t.Context(), claim("job", "a")), two.Acquire(t.Context(), claim("job", "b")),
 		one.Renew(t.Context(), claim("job", "a"))} {
 		if err != nil {
@@ -114,7 +115,7 @@ func TestTakeover(t *testing.T) {
 	server := start(t)
 	var c clock
 	n := newNetwork(t)
-	l := newLock(t, n.config(server.Endpoint()), Table{Name: old}, c.now)
+	l := newLock(t, n.config(server.Endpoint()), byGo, c.now)
 	holder := newOld(t, configFor(server.Endpoint()), c.now)
 	if got, err := holder.tryLock(t.Context(), "job"); !got || err != nil {
 		t.Fatal(got, err)
@@ -142,7 +143,7 @@ func TestTakeover(t *testing.T) {
 	}
 	refused("a row that was renewed")
 	c.advance(patience + 1)
-	other := newLock(t, configFor(server.Endpoint()), Table{Name: old}, c.now)
+	other := newLock(t, configFor(server.Endpoint()), byGo, c.now)
 	if err := other.Acquire(t.Context(), claim("job", "b")); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("a program that has just started: %v", err)
 	}
@@ -183,7 +184,7 @@ func TestOldProgramsReadMigratedRows(t *testing.T) {
 	for _, java := range []bool{false, true} {
 		server := start(t)
 		var c clock
-		l := newLock(t, configFor(server.Endpoint()), Table{Name: old, Java: java}, c.now)
+		l := newLock(t, configFor(server.Endpoint()), tableOf(java), c.now)
 		waiter := newOld(t, configFor(server.Endpoint()), c.now)
 		waiter.java = java
 		try := func(what string, want bool) {
@@ -243,13 +244,13 @@ func TestWrongClient(t *testing.T) {
 			t.Fatal(got, err)
 		}
 		for range 2 { // held, and released
-			err := newLock(t, configFor(server.Endpoint()), Table{Name: old, Java: !java}, c.now).Acquire(t.Context(), claim("job", "a"))
-			if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Table.Java") {
+			err := newLock(t, configFor(server.Endpoint()), tableOf(!java), c.now).Acquire(t.Context(), claim("job", "a"))
+			if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Table.Client") {
 				t.Errorf("java %v: %v", java, err)
 			}
 			_ = client.owned(t.Context(), "UpdateItem", "SET isReleased = :ir", attrs{":ir": text("1")})
 		}
-		right := newLock(t, configFor(server.Endpoint()), Table{Name: old, Java: java}, c.now)
+		right := newLock(t, configFor(server.Endpoint()), tableOf(java), c.now)
 		if err := right.Acquire(t.Context(), claim("job", "a")); err != nil {
 			t.Errorf("java %v: released: %v", java, err)
 		}
@@ -261,7 +262,7 @@ func TestRenewalByOwner(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	var c clock
-	l, paused := newLock(t, configFor(server.Endpoint()), Table{Name: old}, c.now), newOld(t, configFor(server.Endpoint()), c.now)
+	l, paused := newLock(t, configFor(server.Endpoint()), byGo, c.now), newOld(t, configFor(server.Endpoint()), c.now)
 	paused.ownerOnly, paused.owner = true, "me"
 	if got, err := paused.tryLock(t.Context(), "job"); !got || err != nil {
 		t.Fatal(got, err)
@@ -285,7 +286,7 @@ func TestLostAndLateRequests(t *testing.T) {
 	server := start(t)
 	n := newNetwork(t)
 	var c clock
-	l := newLock(t, n.config(server.Endpoint()), Table{Name: old}, c.now)
+	l := newLock(t, n.config(server.Endpoint()), byGo, c.now)
 	for _, before := range []string{"", "released", "held"} {
 		ours, others := claim("job", "a"), claim("job", "b")
 		server.SetItemOf(old, "job", nil)
@@ -364,7 +365,7 @@ func TestLateRequestsAfterTheRelease(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	n := newNetwork(t)
-	l := newLock(t, n.config(server.Endpoint()), Table{Name: old}, nil)
+	l := newLock(t, n.config(server.Endpoint()), byGo, nil)
 	ours := claim("job", "a")
 	if err := l.Acquire(t.Context(), ours); err != nil {
 		t.Fatal(err)
@@ -425,7 +426,7 @@ func TestStrangeRows(t *testing.T) {
 		"recordVersionNumber": dynamodbtest.Text(secret)}
 	number, no := dynamodbtest.Attribute{N: dynamodbtest.Text("7").S}, false
 	for _, java := range []bool{false, true} {
-		l := newLock(t, configFor(server.Endpoint()), Table{Name: old, Java: java}, nil)
+		l := newLock(t, configFor(server.Endpoint()), tableOf(java), nil)
 		good["leaseDuration"] = dynamodbtest.Text("1000")
 		if !java {
 			good["leaseDuration"] = dynamodbtest.Text("1s")
@@ -467,7 +468,7 @@ func TestStrangeRows(t *testing.T) {
 	good["leaseDuration"], good["ownerName"] = dynamodbtest.Text("9223372036854775807"), dynamodbtest.Text(strings.Repeat("é", 1000))
 	server.SetItemOf(old, "job", good)
 	var c clock
-	l := newLock(t, configFor(server.Endpoint()), Table{Name: old, Java: true}, c.now)
+	l := newLock(t, configFor(server.Endpoint()), Table{Name: old, Client: Java}, c.now)
 	for range 2 {
 		var held *driver.HeldError
 		if err := l.Acquire(t.Context(), claim("job", "a")); !errors.As(err, &held) ||
@@ -498,14 +499,15 @@ func TestTables(t *testing.T) {
 		is          error
 		want        string
 	}{
-		"none":                  {nil, Table{Name: old}, driver.ErrDenied, "correct its name or the region"},
-		"an ARN":                {nil, Table{Name: "arn:aws:x"}, driver.ErrInvalid, "not its ARN"},
-		"a global table":        {global, Table{Name: old}, driver.ErrDenied, "global table (with replicas in us-test-1)"},
-		"a key of numbers":      {numbers, Table{Name: old}, driver.ErrDenied, `the key "key" of the table lockTable is no string`},
-		"a table being removed": {making, Table{Name: old}, driver.ErrDenied, `is "DELETING"`},
-		"a sort key":            {described("key", "sort"), Table{Name: old}, driver.ErrInvalid, `the other programs write into "sort"`},
-		"no sort key":           {described("key"), Table{Name: old, SortKey: "a"}, driver.ErrInvalid, "the table has no sort key"},
-		"no answer":             {described(), Table{Name: old}, dynamo.ErrNoDynamoDB, ""},
+		"none":                  {nil, byGo, driver.ErrDenied, "correct its name or the region"},
+		"an ARN":                {nil, Table{Name: "arn:aws:x", Client: Dynamolock}, driver.ErrInvalid, "not its ARN"},
+		"a global table":        {global, byGo, driver.ErrDenied, "global table (with replicas in us-test-1)"},
+		"a key of numbers":      {numbers, byGo, driver.ErrDenied, `the key "key" of the table lockTable is no string`},
+		"a table being removed": {making, byGo, driver.ErrDenied, `is "DELETING"`},
+		"a sort key":            {described("key", "sort"), byGo, driver.ErrInvalid, `the other programs write into "sort"`},
+		"no client":             {described("key"), Table{Name: old}, driver.ErrInvalid, `Client "" is invalid`},
+		"no sort key":           {described("key"), Table{Name: old, SortKey: "a", Client: Java}, driver.ErrInvalid, "the table has no sort key"},
+		"no answer":             {described(), byGo, dynamo.ErrNoDynamoDB, ""},
 	} {
 		server.SetTable(old, c.description)
 		_, err := NewDynamoLock(t.Context(), configFor(server.Endpoint()), c.table)
@@ -515,17 +517,29 @@ func TestTables(t *testing.T) {
 	}
 	server.SetTable(old, described("key"))
 	allow := server.Deny("DescribeTable")
-	if _, err := NewDynamoLock(t.Context(), configFor(server.Endpoint()), Table{Name: old}); !errors.Is(err, driver.ErrDenied) ||
+	if _, err := NewDynamoLock(t.Context(), configFor(server.Endpoint()), byGo); !errors.Is(err, driver.ErrDenied) ||
 		!strings.Contains(err.Error(), "nobody knows whether it is a global table") {
 		t.Error(err)
 	}
 	allow()
-	bad := configFor(server.Endpoint())
-	bad.Region = ""
-	if _, err := NewDynamoLock(t.Context(), bad, Table{Name: old}); !errors.Is(err, driver.ErrInvalid) {
+	allow = server.Deny("DescribeTimeToLive")
+	if _, err := NewDynamoLock(t.Context(), configFor(server.Endpoint()), byGo); !errors.Is(err, driver.ErrDenied) ||
+		!strings.Contains(err.Error(), "nobody knows whether DynamoDB deletes rows") {
 		t.Error(err)
 	}
-	l := newLock(t, configFor(server.Endpoint()), Table{Name: old}, nil)
+	allow()
+	server.SetTTL("expires")
+	if _, err := NewDynamoLock(t.Context(), configFor(server.Endpoint()), byGo); !errors.Is(err, driver.ErrDenied) ||
+		!strings.Contains(err.Error(), `a time to live, by the attribute "expires"`) {
+		t.Error(err)
+	}
+	server.SetTTL("")
+	bad := configFor(server.Endpoint())
+	bad.Region = ""
+	if _, err := NewDynamoLock(t.Context(), bad, byGo); !errors.Is(err, driver.ErrInvalid) {
+		t.Error(err)
+	}
+	l := newLock(t, configFor(server.Endpoint()), byGo, nil)
 	defer server.Deny("UpdateItem")()
 	err := l.Acquire(t.Context(), claim("job", "a"))
 	if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "Locks need dynamodb:GetItem, dynamodb:UpdateItem") {
@@ -543,14 +557,14 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	n := newNetwork(t)
-	l := newLock(t, n.config(server.Endpoint()), Table{Name: old}, nil)
+	l := newLock(t, n.config(server.Endpoint()), byGo, nil)
 	c := claim("job", "a")
 	for _, err := range []error{l.Acquire(t.Context(), c), l.Renew(t.Context(), c), l.Release(t.Context(), c)} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	if len(n.limits) != 7 || slices.Min(n.limits) <= 0 || slices.Max(n.limits) > dynamo.AskLimit {
+	if len(n.limits) != 8 || slices.Min(n.limits) <= 0 || slices.Max(n.limits) > dynamo.AskLimit {
 		t.Errorf("the limits are %v", n.limits)
 	}
 	for _, call := range []func() error{func() error { return l.Acquire(t.Context(), c) }, func() error { return l.Renew(t.Context(), c) },
@@ -577,8 +591,8 @@ func TestRowsAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	n := newNetwork(t)
-	l := newLock(t, n.config(server.Endpoint()), Table{Name: old}, nil)
-	other := newLock(t, configFor(server.Endpoint()), Table{Name: old}, nil)
+	l := newLock(t, n.config(server.Endpoint()), byGo, nil)
+	other := newLock(t, configFor(server.Endpoint()), byGo, nil)
 	n.before = func(action string) fate {
 		if action == "UpdateItem" && server.ItemOf(old, "job") == nil {
 			if err := other.Acquire(t.Context(), claim("job", "b")); err != nil {

@@ -67,7 +67,7 @@ func TestConformance(t *testing.T) {
 			var late lockertest.LateReleases
 			lockertest.Run(t, lockertest.Config{
 				New: func(t *testing.T) driver.Locker {
-					l := newLock(t, configFor(server.Endpoint()), Table{Name: old, Java: java}, func() time.Duration { return clock.Now().Sub(began) })
+					l := newLock(t, configFor(server.Endpoint()), tableOf(java), func() time.Duration { return clock.Now().Sub(began) })
 					both, err := migrating.New(late.Locker(plain{store.Locker()}), &lateOld{Old: l, released: map[string][]migrating.Claim{}})
 					if err != nil {
 						t.Fatal(err)
@@ -87,7 +87,7 @@ func TestRollout(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	var c clock
-	both, err := migrating.New(memory.New(), newLock(t, configFor(server.Endpoint()), Table{Name: old}, c.now))
+	both, err := migrating.New(memory.New(), newLock(t, configFor(server.Endpoint()), byGo, c.now))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func TestOldAndMigratedProgramsCompete(t *testing.T) {
 		for i := range 3 {
 			n := network()
 			offset, drift := time.Duration(i)*time.Hour, int64(i-1)*2001 // up to 1/2001
-			l := newLock(t, n.config(server.Endpoint()), Table{Name: old, Java: java}, func() time.Duration {
+			l := newLock(t, n.config(server.Endpoint()), tableOf(java), func() time.Duration {
 				now := w.clock.now()
 				if drift != 0 {
 					now += now / time.Duration(drift)
@@ -338,7 +338,7 @@ func TestMoto(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, table := range []Table{{Name: old}, {Name: "sorted", SortKey: "a", Java: true}} {
+	for _, table := range []Table{{Name: old}, {Name: "sorted", SortKey: "a", Client: Java}} {
 		l := newLock(t, config, table, c.now)
 		ours := claim("job", "a")
 		for what, call := range map[string]func() error{
@@ -364,7 +364,7 @@ func TestMoto(t *testing.T) {
 			t.Errorf("released: %v", err)
 		}
 	}
-	l := newLock(t, config, Table{Name: old}, c.now)
+	l := newLock(t, config, byGo, c.now)
 	for _, deletes := range []bool{false, true} {
 		holder.deletes = deletes
 		if got, err := holder.tryLock(t.Context(), "job"); !got || err != nil {

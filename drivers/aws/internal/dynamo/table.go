@@ -152,6 +152,22 @@ func (t *Table) Describe(ctx context.Context) (d Description, err error) {
 	return answer.Table, err
 }
 
+// TimeToLive says by which attribute DynamoDB deletes items.
+type TimeToLive struct {
+	Status        string `json:"TimeToLiveStatus"`
+	AttributeName string
+}
+
+// On reports whether items are deleted, or are soon.
+func (t TimeToLive) On() bool { return t.Status == "ENABLED" || t.Status == "ENABLING" }
+
+// TimeToLive reads whether DynamoDB deletes items of the table.
+func (t *Table) TimeToLive(ctx context.Context) (TimeToLive, error) {
+	var answer struct{ TimeToLiveDescription TimeToLive }
+	err := t.AskBriefly(ctx, "DescribeTimeToLive", struct{ TableName string }{t.Name}, &answer)
+	return answer.TimeToLiveDescription, err
+}
+
 // Statuses of a table that can be used.
 var usable = map[string]bool{"ACTIVE": true, "UPDATING": true}
 
