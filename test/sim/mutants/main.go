@@ -79,7 +79,8 @@ func matrix(ctx context.Context) error {
 		return err
 	case *list:
 		for _, m := range chosen {
-			fmt.Printf("%d\t%s\t%s\t%s:%s\t%s\t%s\n", m.number, m.ID, m.Kind, m.File, m.Func, m.What, strings.Join(strings.Fields(m.text), " "))
+			becomes := strings.Join(strings.Fields(m.text), " ")
+			fmt.Printf("%d\t%s\t%s\t%s:%s\t%s\t%s\n", m.number, m.ID, m.Kind, m.File, m.Func, m.What, becomes)
 		}
 		return nil
 	case len(chosen) == 0:
@@ -123,19 +124,26 @@ func prepare(ctx context.Context, root string, sources []*source, mutants []*mut
 	var tests strings.Builder
 	for _, b := range binaries {
 		waitWhilePaused()
-		if err := b.measure(ctx, root, *cache); err != nil {
+		if err := b.measure(ctx, root); err != nil {
 			return nil, err
 		}
-		fmt.Printf("%s: %d tests, %v, %v of a processor, meets %d mutants\n", b.dir, len(b.tests), b.took.Round(10*time.Millisecond),
-			b.cpu.Round(10*time.Millisecond), len(b.reaches))
-		for _, name := range b.tests {
+		var cpu, most time.Duration
+		slowest := ""
+		for name, t := range b.Tests {
+			if cpu += t.CPU; t.CPU >= most {
+				most, slowest = t.CPU, name
+			}
+		}
+		fmt.Printf("%s: %d tests take %v of a processor, %s %v\n", b.dir, len(b.Tests), cpu.Round(10*time.Millisecond), slowest,
+			most.Round(10*time.Millisecond))
+		for _, name := range b.Units {
 			tests.WriteString(b.dir + "\t" + name + "\n")
 		}
 	}
 	return binaries, os.WriteFile(filepath.Join(*cache, testsFile), []byte(tests.String()), 0o600)
 }
 
-// test runs all binaries that call the mutant's function, and returns the tests that fail, each after the folder of its package.
+// test runs all tests that call the mutant's function, and returns those that fail, each after the folder of its package.
 func (m *mutant) test(ctx context.Context, root string, binaries []*binary) ([]string, error) {
 	var mu sync.Mutex
 	var failed []string
@@ -143,14 +151,15 @@ func (m *mutant) test(ctx context.Context, root string, binaries []*binary) ([]s
 	var working sync.WaitGroup
 	places := make(chan struct{}, *jobs)
 	for _, b := range binaries {
-		if !b.reaches[m.number] {
+		meeting := b.meeting(m.number)
+		if len(meeting) == 0 {
 			continue
 		}
 		places <- struct{}{}
 		waitWhilePaused()
 		working.Go(func() {
 			defer func() { <-places }()
-			names, err := b.killers(ctx, root, m.number)
+			names, err := b.killers(ctx, root, m.number, meeting)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, name := range names {

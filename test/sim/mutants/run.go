@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,23 +19,43 @@ import (
 
 // binary is the tests of a package, built with all mutants.
 type binary struct {
-	dir     string // of the package, below the root folder
-	path    string
-	args    []string
-	cpu     time.Duration // that it takes without a mutant
-	took    time.Duration
-	reaches map[int]bool // the mutants whose functions it calls
-	tests   []string
+	dir  string // of the package, below the root folder
+	path string
+	args []string
+	measured
+}
+
+// measured is what the tests of a binary do without a mutant.
+type measured struct {
+	Sum   string           // of the binary
+	Tests map[string]*test // those at the top
+	Units []string         // that are counted: tests, and clauses
+}
+
+// test is a test by itself.
+type test struct {
+	CPU, Took time.Duration
+	Reaches   []int // the mutants whose functions it calls
+}
+
+// meeting lists the tests that call the function of a mutant.
+func (b *binary) meeting(number int) (names []string) {
+	for name, t := range b.Tests {
+		if slices.Contains(t.Reaches, number) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // tested are the packages whose tests run: those that need no server, and can fail by a change of the library. By module.
 var tested = map[string][]string{
 	".": {
 		".", "adapters/certmagiclock", "adapters/cronlock", "adapters/gocronlock", "adapters/gooselock", "adapters/internal/namedlock",
-		"adapters/migratelock", "adapters/redsync", "driver/cas", "driver/cas/castest", "driver/driverutil", "driver/guard",
-		"driver/httpstore", "driver/lockrecord", "driver/lockstate", "driver/waitqueue", "drivers/file", "drivers/memory", "holdfasttest",
-		"internal/election", "internal/engine", "internal/engine/waiter", "internal/lockview", "internal/renewal", "leases", "lockertest",
-		"migrating", "partitions", "readiness", "test/promises", "test/scalesim", "web",
+		"adapters/migratelock", "adapters/redsync", "driver/cas", "driver/lockrecord", "driver/lockstate",
+		"driver/waitqueue", "drivers/file", "drivers/memory", "holdfasttest", "internal/election", "internal/engine",
+		"internal/engine/waiter", "internal/lockview", "internal/renewal", "leases", "lockertest", "migrating", "partitions", "readiness", "test/promises", "test/scalesim", "web",
 	},
 	"otelholdfast": {"otelholdfast"},
 	"test/sim":     {"test/sim"},
@@ -82,20 +103,25 @@ type outcome struct {
 
 var event = regexp.MustCompile(`(?:=== (RUN|PAUSE|CONT)\s+|^\s*--- (PASS|FAIL|SKIP): )(\S+)`)
 
-// run runs a binary without the tests that are skipped.
-func (b *binary) run(ctx context.Context, root string, number int, skip []string, env ...string) (*outcome, error) {
+// run runs tests of a binary, or all, but not those that are skipped.
+func (b *binary) run(ctx context.Context, root string, number int, only, skip []string, env ...string) (*outcome, error) {
 	args := append([]string{"-test.v=test2json", "-test.short", "-test.parallel=1", "-test.timeout=0"}, b.args...)
+	limit, patience := 5*time.Minute, 20*time.Minute
+	if len(only) > 0 {
+		limit, patience = 10*time.Second, 2*time.Minute // another program may need the processors
+		patterns := make([]string, len(only))
+		for i, name := range only {
+			limit, patience = limit+3*b.Tests[name].CPU, patience+5*b.Tests[name].Took
+			patterns[i] = pattern(name)
+		}
+		args = append(args, "-test.run="+strings.Join(patterns, "|"))
+	}
 	if len(skip) > 0 {
 		args = append(args, "-test.skip="+strings.Join(skip, "|"))
 	}
-	limit := 2*b.cpu + 10*time.Second
-	patience := 5*b.took + 2*time.Minute // another program may need the processors
-	if b.cpu == 0 {
-		limit, patience = 5*time.Minute, 20*time.Minute
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	script := fmt.Sprintf(`ulimit -t %d; exec "$0" "$@"`, int(limit.Seconds()))
+	script := fmt.Sprintf(`ulimit -t %d; ulimit -v 8000000 2>/dev/null; exec "$0" "$@"`, int(limit.Seconds()))
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, b.path}, args...)...)
 	cmd.Dir = filepath.Join(root, filepath.FromSlash(b.dir))
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT=1GiB", "HOLDFAST_MUTANT="+strconv.Itoa(number))
@@ -172,29 +198,31 @@ const (
 	mostHangs   = 2
 	// unknown stands in the list of a binary for the tests that have not run, because too many others have crashed.
 	unknown = "…"
+	// exited stands for what follows the tests, such as a check for goroutines that are left.
+	exited = "exit"
+	// fewFailures are repeated.
+	fewFailures = 3
 )
 
-// killers runs all tests of a binary with a mutant and lists those that fail. After a crash, the rest runs again.
-func (b *binary) killers(ctx context.Context, root string, number int) (failed []string, err error) {
+// killers runs tests of a binary with a mutant and lists those that fail. After a crash, the rest runs again.
+func (b *binary) killers(ctx context.Context, root string, number int, only []string) (failed []string, err error) {
 	found, skip := map[string]bool{}, map[string]bool{}
 	crashes, hangs := 0, 0
 	for {
-		o, err := b.run(ctx, root, number, slices.Sorted(maps.Keys(skip)))
+		o, err := b.run(ctx, root, number, only, slices.Sorted(maps.Keys(skip)))
 		if err != nil || ctx.Err() != nil {
 			return nil, errors.Join(err, ctx.Err())
 		}
 		before := len(skip)
-		for name := range o.ended {
-			if name == unit(name) {
-				skip[pattern(name)] = true
-			}
+		for _, name := range innermost(units(slices.Collect(maps.Keys(o.ended)))) { // a crash ends the parents, too, of what crashes
+			skip[pattern(name)] = true
 		}
 		for _, name := range innermost(units(slices.Collect(maps.Keys(o.failed)))) {
 			found[name] = true
 		}
 		if !o.hung && (!o.exit || finished.Match(o.output[max(0, len(o.output)-500):])) {
 			if o.exit && len(found) == 0 {
-				found["exit"] = true // what follows the tests has found something, such as a goroutine that is left
+				found[exited] = true
 			}
 			break
 		}
@@ -209,7 +237,30 @@ func (b *binary) killers(ctx context.Context, root string, number int) (failed [
 			break
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	failed = slices.Sorted(maps.Keys(found))
+	if n := len(failed); crashes > 0 || n == 0 || n > fewFailures || found[exited] {
+		return failed, nil
+	}
+	return b.confirm(ctx, root, number, failed)
+}
+
+// confirm returns those of a few tests that fail once more: it may have been the machine.
+func (b *binary) confirm(ctx context.Context, root string, number int, failed []string) (again []string, err error) {
+	var only []string
+	for _, name := range failed {
+		top, _, _ := strings.Cut(name, "/")
+		only = append(only, top)
+	}
+	o, err := b.run(ctx, root, number, slices.Compact(only), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range failed {
+		if o.failed[name] || slices.Contains(o.running, name) {
+			again = append(again, name)
+		}
+	}
+	return again, nil
 }
 
 func units(names []string) (all []string) {
@@ -229,30 +280,60 @@ func pattern(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// measure runs a binary without a mutant: it must pass. It notes how long that takes, its tests, and which mutants they can meet.
-func (b *binary) measure(ctx context.Context, root, dir string) error {
-	reached := filepath.Join(dir, "reached.txt")
-	_ = os.Remove(reached)
-	begin := time.Now()
-	o, err := b.run(ctx, root, 0, nil, "HOLDFAST_MUTANTS_REACHED="+reached)
+// measure runs the tests of a binary without a mutant, all of which must pass: once together, and then each alone, to see how long it
+// takes and which mutants it can meet. What was measured of this binary before still counts.
+func (b *binary) measure(ctx context.Context, root string) error {
+	text, err := os.ReadFile(b.path)
+	if err != nil {
+		return err
+	}
+	before, sum := b.path+".json", digest(32, string(text))
+	if text, err := os.ReadFile(before); err == nil && json.Unmarshal(text, &b.measured) == nil && b.Sum == sum {
+		return nil
+	}
+	o, err := b.run(ctx, root, 0, nil, nil)
 	if err != nil {
 		return err
 	}
 	if o.exit {
 		return fmt.Errorf("the tests of %s fail without a mutant:\n%s", b.dir, o.output[max(0, len(o.output)-4000):])
 	}
-	b.cpu, b.took, b.reaches = o.cpu, time.Since(begin), map[int]bool{}
-	b.tests = innermost(units(slices.Collect(maps.Keys(o.ended))))
-	text, err := os.ReadFile(reached)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	b.measured = measured{Sum: sum, Tests: map[string]*test{}, Units: innermost(units(slices.Collect(maps.Keys(o.ended))))}
+	for name := range o.ended {
+		if !strings.Contains(name, "/") {
+			b.Tests[name] = &test{CPU: time.Minute, Took: time.Minute}
+		}
 	}
-	for _, line := range strings.Fields(string(text)) {
-		n, err := strconv.Atoi(line)
+	for name, t := range b.Tests {
+		waitWhilePaused()
+		reached := b.path + ".reached"
+		_ = os.Remove(reached)
+		begin := time.Now()
+		o, err := b.run(ctx, root, 0, []string{name}, nil, "HOLDFAST_MUTANTS_REACHED="+reached)
 		if err != nil {
 			return err
 		}
-		b.reaches[n] = true
+		if o.exit {
+			return fmt.Errorf("%s of %s fails alone, without a mutant:\n%s", name, b.dir, o.output[max(0, len(o.output)-4000):])
+		}
+		t.CPU, t.Took = o.cpu, time.Since(begin)
+		text, err := os.ReadFile(reached)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for line := range strings.FieldsSeq(string(text)) {
+			n, err := strconv.Atoi(line)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(t.Reaches, n) { // by several processes
+				t.Reaches = append(t.Reaches, n)
+			}
+		}
 	}
-	return nil
+	text, err = json.Marshal(b.measured)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(before, text, 0o600)
 }
