@@ -8,6 +8,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,8 +18,6 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"github.com/holdfast-go/holdfast/test/sim/overlay"
 )
 
 var (
@@ -42,7 +41,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	root, err := overlay.Root(ctx)
+	root, err := findRoot(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,8 +75,14 @@ func run(ctx context.Context) error {
 	return nil
 }
 
+// findRoot returns the folder of the library's module.
+func findRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/holdfast-go/holdfast").Output()
+	return strings.TrimSpace(string(out)), err
+}
+
 // plant writes the changed file and the overlay into dir, and returns the overlay.
-func (f fault) plant(root, dir string) (config string, err error) {
+func (f fault) plant(root, dir string) (overlay string, err error) {
 	file := filepath.Join(root, filepath.FromSlash(f.File))
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -87,16 +92,30 @@ func (f fault) plant(root, dir string) (config string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return overlay.Write(root, dir, map[string]string{f.File: changed})
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	planted := filepath.Join(dir, strings.ReplaceAll(f.File, "/", "_"))
+	if err := os.WriteFile(planted, []byte(changed), 0o600); err != nil {
+		return "", err
+	}
+	config, err := json.Marshal(map[string]map[string]string{"Replace": {file: planted}})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, config, 0o600)
 }
 
 // apply returns the text of the file with the fault.
 func (f fault) apply(text string) (string, error) {
-	at, err := overlay.Find(f.File, text, f.Name, f.Old)
-	if err != nil {
-		return "", err
+	if n := strings.Count(text, f.Old); n != 1 {
+		return "", fmt.Errorf("%s has the code of the fault %q %d times, want once: change the fault with the code", f.File, f.Name, n)
 	}
-	return text[:at] + f.New + text[at+len(f.Old):], nil
+	return strings.Replace(text, f.Old, f.New, 1), nil
 }
 
 var (
@@ -106,12 +125,12 @@ var (
 
 // find builds the simulator with the fault and runs it.
 func (f fault) find(ctx context.Context, root, dir string) (string, error) {
-	config, err := f.plant(root, dir)
+	overlay, err := f.plant(root, dir)
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(dir, "sim.test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", config, "-o", binary, "github.com/holdfast-go/holdfast/test/sim")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", binary, "github.com/holdfast-go/holdfast/test/sim")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
