@@ -97,19 +97,23 @@ func dial(ctx context.Context, o natsgo.Options, timeout time.Duration) (*conn, 
 	return c, nil
 }
 
-// connectWithin has the library connect until ctx ends. The program's own dialer and callbacks, such as that for a signature, know nothing
-// of ctx: one that hangs keeps its goroutine.
+// abandonAfter is how long a connection attempt may go on after its context. What waits for the network ends at once.
+const abandonAfter = time.Second
+
+// connectWithin has the library connect until ctx ends, and waits for what the attempt has begun. The program's own dialer and callbacks,
+// such as that for a signature, know nothing of ctx: an attempt in which one of them hangs is abandoned, and keeps its goroutine until that
+// returns.
 func connectWithin(ctx context.Context, o natsgo.Options) (*natsgo.Conn, error) {
 	type result struct {
 		nc  *natsgo.Conn
 		err error
 	}
-	connected := make(chan result)
+	connected, abandoned := make(chan result), make(chan struct{})
 	go func() {
 		nc, err := o.Connect()
 		select {
 		case connected <- result{nc, err}:
-		case <-ctx.Done():
+		case <-abandoned:
 			if err == nil {
 				nc.Close()
 			}
@@ -119,6 +123,12 @@ func connectWithin(ctx context.Context, o natsgo.Options) (*natsgo.Conn, error) 
 	case r := <-connected:
 		return r.nc, r.err
 	case <-ctx.Done():
+	}
+	select {
+	case r := <-connected: // the caller ends it, if it was made
+		return r.nc, r.err
+	case <-time.After(abandonAfter):
+		close(abandoned)
 		return nil, ctx.Err()
 	}
 }

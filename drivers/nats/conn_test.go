@@ -475,6 +475,22 @@ func TestHangingProgram(t *testing.T) {
 	}
 }
 
+// An attempt that ends after its context, as those of package net do, is waited for.
+func TestAttemptIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	o, ended := natsgo.GetDefaultOptions(), false
+	o.CustomDialer = dialerFunc(func(string, string) (net.Conn, error) {
+		cancel()
+		time.Sleep(20 * time.Millisecond) // longer than it takes to notice the end of ctx
+		ended = true
+		return nil, errors.New("no connection")
+	})
+	if _, err := connectWithin(ctx, o); err == nil || !ended {
+		t.Errorf("the attempt goes on: %v", err)
+	}
+}
+
 type dialerFunc func(network, address string) (net.Conn, error)
 
 func (f dialerFunc) Dial(network, address string) (net.Conn, error) { return f(network, address) }

@@ -125,12 +125,12 @@ func (s *Server) TableNamed(name string) (t map[string]any) {
 	return t
 }
 
-// SetTTL makes DynamoDB delete items by an attribute, or none if it is empty.
-func (s *Server) SetTTL(attribute string) {
+// SetTTL sets what DynamoDB answers about the time to live: whether it deletes items, and by which attribute.
+func (s *Server) SetTTL(status, attribute string) {
 	s.Locked(func() {
-		s.ttl = map[string]any{"TimeToLiveStatus": "DISABLED"}
+		s.ttl = map[string]any{"TimeToLiveStatus": status}
 		if attribute != "" {
-			s.ttl = map[string]any{"TimeToLiveStatus": "ENABLED", "AttributeName": attribute}
+			s.ttl["AttributeName"] = attribute
 		}
 	})
 }

@@ -50,6 +50,31 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
+// goreleaser puts the program and the extra files, with their folders, where the image of a release is built.
+func TestImageOfARelease(t *testing.T) {
+	config, err := os.ReadFile(filepath.Join(root, "tools", "goreleaser.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := os.ReadFile(filepath.Join(root, "tools", "release.Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	extra := regexp.MustCompile(`extra_files: \[(.*)\]`).FindStringSubmatch(string(config))
+	if extra == nil {
+		t.Fatal("goreleaser.yaml has no extra_files")
+	}
+	there := append(strings.Split(extra[1], ", "), "holdfast")
+	var copied []string
+	for _, m := range regexp.MustCompile(`(?m)^COPY (.*) \S+$`).FindAllStringSubmatch(string(image), -1) {
+		copied = append(copied, strings.Fields(m[1])...)
+	}
+	slices.Sort(there)
+	if slices.Sort(copied); !slices.Equal(copied, there) {
+		t.Errorf("the image copies %q, and goreleaser provides %q", copied, there)
+	}
+}
+
 // Dependabot looks at every module, and CI tests with the oldest Go that the library allows.
 func TestModulesAreKeptUpToDate(t *testing.T) {
 	config, err := os.ReadFile(filepath.Join(root, ".github", "dependabot.yml"))

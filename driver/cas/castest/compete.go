@@ -32,7 +32,7 @@ const (
 )
 
 // Compete has clients take, renew and release one lock while faults happen. It checks the history: no two clients hold the lock at
-// once, no token falls, and no client loses its lease. Before the first fault and after each one there are grants, within two TTLs:
+// once, tokens rise, and no client loses its lease. Before the first fault and after each one there are grants, within two TTLs:
 // a lock that was granted without an answer is held until its lease ends. Nothing else should use the lock castest-compete.
 //
 // Unlike the faults of [Faulty], those of a competition are real: a crash of the server, a [Proxy], a partition. What its clients

@@ -142,6 +142,9 @@ func TestCheck(t *testing.T) {
 			s.SetTable(dynamodbtest.Table, d)
 		}
 	}
+	deletes := func(attribute string) func(*dynamodbtest.Server) {
+		return func(s *dynamodbtest.Server) { s.SetTTL("ENABLED", attribute) }
+	}
 	for what, c := range map[string]struct {
 		spoil func(*dynamodbtest.Server)
 		want  []string
@@ -150,8 +153,8 @@ func TestCheck(t *testing.T) {
 			"time to live: ok: the table has none", "clocks: ok", "store: ok", "conditional writes: not checked"}},
 		"little capacity":       {provisioned(1), []string{"capacity: doubtful: the table has 1 units", "update-table --table-name locks"}},
 		"capacity":              {provisioned(50), []string{"capacity: ok: 50 units for writes and 100 for reads"}},
-		"TTL of locks":          {func(s *dynamodbtest.Server) { s.SetTTL(attrToken) }, []string{`time to live: doubtful`, `"fencingToken"`}},
-		"TTL of something else": {func(s *dynamodbtest.Server) { s.SetTTL("expires") }, []string{`time to live: ok`, `which no lock has`}},
+		"TTL of locks":          {deletes(attrToken), []string{`time to live: doubtful`, `"fencingToken"`}},
+		"TTL of something else": {deletes("expires"), []string{`time to live: ok`, `which no lock has`}},
 		"no right to see the table": {func(s *dynamodbtest.Server) { s.Deny("DescribeTable") },
 			[]string{"table: wrong: the user may not dynamodb:DescribeTable",
 				"two regions could hold one lock", "rights: ok", "time to live: ok", "store: ok"}},

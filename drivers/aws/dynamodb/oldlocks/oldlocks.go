@@ -243,10 +243,10 @@ func (l *DynamoLock) read(ctx context.Context, name string) (r row, err error) {
 		return damaged(attrLease, shown(found, attrLease), l.table.leases())
 	}
 	if _, there := found[attrOwner]; !there {
-		return damaged(attrOwner, shown(found, attrOwner), "a text: who holds the lock")
+		return damaged(attrOwner, shown(found, attrOwner), "a string: the owner")
 	}
 	if r.mark.version == "" { // its value proves something, and is not shown
-		return damaged(attrVersion, "no text", "one that each write changes")
+		return damaged(attrVersion, "no string", "one that each write changes")
 	}
 	if _, r.released = found[attrReleased]; r.released && found[attrReleased].S != released {
 		return damaged(attrReleased, shown(found, attrReleased), `"1", or no such attribute while the lock is held`)
@@ -264,7 +264,7 @@ func shown(of dynamo.Item, attribute string) string {
 	case a.N != "":
 		return "the number " + a.N
 	}
-	return "a value that is no text"
+	return "a value that is no string"
 }
 
 type updateRequest struct {

@@ -435,10 +435,10 @@ func TestStrangeRows(t *testing.T) {
 			"leaseDuration": {`has nothing in leaseDuration, want `: {}, `has the number 7 in leaseDuration, want `: number,
 				`has "-1s" in leaseDuration`: dynamodbtest.Text("-1s"), `has "0" in leaseDuration`: dynamodbtest.Text("0"),
 				`has "soon" in leaseDuration`: dynamodbtest.Text("soon")},
-			"recordVersionNumber": {"has no text in recordVersionNumber": {}, "has no text in recordVersionNumber, want ": number},
+			"recordVersionNumber": {"has no string in recordVersionNumber": {}, "has no string in recordVersionNumber, want ": number},
 			"ownerName":           {"has nothing in ownerName": {}},
 			"isReleased": {`has "0" in isReleased, want "1", or no such attribute`: dynamodbtest.Text("0"),
-				`has a value that is no text in isReleased`: {BOOL: &no}, "has the number 7 in isReleased": number},
+				`has a value that is no string in isReleased`: {BOOL: &no}, "has the number 7 in isReleased": number},
 		} {
 			for want, a := range values {
 				row := maps.Clone(good)
@@ -528,12 +528,14 @@ func TestTables(t *testing.T) {
 		t.Error(err)
 	}
 	allow()
-	server.SetTTL("expires")
-	if _, err := NewDynamoLock(t.Context(), configFor(server.Endpoint()), byGo); !errors.Is(err, driver.ErrDenied) ||
-		!strings.Contains(err.Error(), `a time to live, by the attribute "expires"`) {
-		t.Error(err)
+	for _, status := range []string{"ENABLING", "ENABLED", "DISABLING"} {
+		server.SetTTL(status, "expires")
+		if _, err := NewDynamoLock(t.Context(), configFor(server.Endpoint()), byGo); !errors.Is(err, driver.ErrDenied) ||
+			!strings.Contains(err.Error(), `a time to live, by the attribute "expires"`) {
+			t.Errorf("%s: %v", status, err)
+		}
 	}
-	server.SetTTL("")
+	server.SetTTL("DISABLED", "")
 	bad := configFor(server.Endpoint())
 	bad.Region = ""
 	if _, err := NewDynamoLock(t.Context(), bad, byGo); !errors.Is(err, driver.ErrInvalid) {

@@ -338,7 +338,7 @@ func TestMoto(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, table := range []Table{{Name: old}, {Name: "sorted", SortKey: "a", Client: Java}} {
+	for _, table := range []Table{byGo, {Name: "sorted", SortKey: "a", Client: Java}} {
 		l := newLock(t, config, table, c.now)
 		ours := claim("job", "a")
 		for what, call := range map[string]func() error{

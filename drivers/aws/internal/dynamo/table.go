@@ -158,8 +158,8 @@ type TimeToLive struct {
 	AttributeName string
 }
 
-// On reports whether items are deleted, or are soon.
-func (t TimeToLive) On() bool { return t.Status == "ENABLED" || t.Status == "ENABLING" }
+// On reports whether items are deleted, or are soon, or perhaps still: DynamoDB takes up to an hour to turn that off.
+func (t TimeToLive) On() bool { return t.Status != "" && t.Status != "DISABLED" }
 
 // TimeToLive reads whether DynamoDB deletes items of the table.
 func (t *Table) TimeToLive(ctx context.Context) (TimeToLive, error) {
