@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/lockertest"
 	"github.com/holdfast-go/holdfast/test/redistest"
@@ -240,94 +240,35 @@ func clusterForgets(t *testing.T, at string, primaries, replicas []*redistest.Se
 	}
 }
 
-// clusterFailsOver kills a primary while clients compete for locks of all primaries. No two hold a lock at once, and no token falls.
+// clusterFailsOver kills a primary while clients compete for locks of all primaries.
 func clusterFailsOver(t *testing.T, at string, l *Locker, primaries, replicas []*redistest.Server) {
 	t.Helper()
-	var names []string
-	for i, s := range primaries {
-		names = append(names, nameOn(t, l, s, fmt.Sprint("contested", i, "-")))
-	}
-	type history struct {
-		holder       atomic.Pointer[string]
-		last, grants atomic.Uint64
-	}
-	histories := map[string]*history{}
-	for _, name := range names {
-		histories[name] = &history{}
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var clients sync.WaitGroup
-	for i := range 3 {
-		l := openAt(t, at, WithCommandTimeout(time.Second), unprobed)
-		for _, name := range names {
-			h := histories[name]
-			clients.Go(func() {
-				for n := 0; ctx.Err() == nil; n++ {
-					id := fmt.Sprint(i, "-", n)
-					req := request(name, id)
-					req.TTL = time.Minute
-					began := time.Now()
-					lease, err := l.TryAcquire(ctx, req)
-					if err != nil {
-						if !errors.Is(err, driver.ErrHeld) { // it may be held without an answer
-							_ = l.Release(ctx, driver.Lease{Name: name, ID: req.ID})
-						}
-						time.Sleep(5 * time.Millisecond)
-						continue
-					}
-					h.grants.Add(1)
-					if !h.holder.CompareAndSwap(nil, &id) && time.Since(began) < req.TTL {
-						t.Errorf("%s was granted %s, and another holds it", id, name)
-					}
-					if before := h.last.Swap(lease.Token); lease.Token <= before {
-						t.Errorf("%s: token %d after %d", name, lease.Token, before)
-					}
-					if _, err = l.Renew(ctx, lease); errors.Is(err, driver.ErrLost) && time.Since(began) < req.TTL {
-						t.Errorf("%s has lost %s: %v", id, name, err)
-					}
-					h.holder.Store(nil)
-					for l.Release(ctx, driver.Lease{Name: name, ID: req.ID}) != nil && ctx.Err() == nil {
-						time.Sleep(5 * time.Millisecond)
-					}
-				}
-			})
+	c := castest.Competition{Faults: 1, Fault: func(int) error {
+		if err := primaries[1].Kill(); err != nil {
+			return err
 		}
-	}
-	awaitGrants := func(what string) {
-		t.Helper()
-		for _, name := range names {
-			before := histories[name].grants.Load()
-			for end := time.Now().Add(2 * time.Minute); histories[name].grants.Load() < before+5; time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatalf("%s: no grants of %s", what, name)
-				}
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			role, err := client(t, replicas[1].Addr()).Info(t.Context(), "replication").Result()
+			if err == nil && fieldOf(role, "role") == "master" {
+				break
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("no fail-over: %s, %w", role, err)
 			}
 		}
+		return primaries[1].Restart(context.WithoutCancel(t.Context())) // grants wait for it, as a replica
+	}}
+	for i, s := range primaries {
+		c.Names = append(c.Names, nameOn(t, l, s, fmt.Sprint("contested", i, "-")))
 	}
-	awaitGrants("before")
-	if err := primaries[1].Kill(); err != nil {
-		t.Fatal(err)
+	for range 3 {
+		c.Lockers = append(c.Lockers, openAt(t, at, WithCommandTimeout(time.Second), unprobed))
 	}
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		role, err := client(t, replicas[1].Addr()).Info(t.Context(), "replication").Result()
-		if err == nil && fieldOf(role, "role") == "master" {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("no fail-over: %s, %v", role, err)
-		}
-	}
-	if err := primaries[1].Restart(context.WithoutCancel(t.Context())); err != nil { // grants wait for it, as a replica
-		t.Fatal(err)
-	}
-	awaitGrants("after")
-	stop()
-	clients.Wait()
-	if _, err := l.Inspect(t.Context(), names[1]); err != nil {
+	castest.Compete(t, c)
+	if _, err := l.Inspect(t.Context(), c.Names[1]); err != nil {
 		t.Error(err)
 	}
-	if got := nodeOf(t, l, names[1]).Options().Addr; got != replicas[1].Addr() {
+	if got := nodeOf(t, l, c.Names[1]).Options().Addr; got != replicas[1].Addr() {
 		t.Errorf("%s has the locks of the primary that was killed, want %s", got, replicas[1].Addr())
 	}
 }

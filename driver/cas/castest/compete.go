@@ -13,8 +13,10 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// Competition is a lock for which clients compete while faults happen; see [Compete].
+// Competition is about locks for which clients compete while faults happen; see [Compete].
 type Competition struct {
+	// Names are the locks. The default is one, castest-compete. Nothing else should use them.
+	Names []string
 	// Lockers are the clients. Their requests have a time limit that is much shorter than TTL.
 	Lockers []driver.Locker
 	// TTL is that of the leases. The default is 1 min. It is longer than a fault, because a lease that has ended proves nothing.
@@ -25,15 +27,12 @@ type Competition struct {
 	Fault func(round int) error
 }
 
-const (
-	// competed is the lock, and enough how many grants show that clients can take it.
-	competed = "castest-compete"
-	enough   = 20
-)
+// enough is how many grants show that clients can take a lock.
+const enough = 20
 
-// Compete has clients take, renew and release one lock while faults happen. It checks the history: no two clients hold the lock at
-// once, tokens rise, and no client loses its lease. Before the first fault and after each one there are grants, within two TTLs:
-// a lock that was granted without an answer is held until its lease ends. Nothing else should use the lock castest-compete.
+// Compete has clients take, renew and release locks while faults happen. It checks the history: no two clients hold a lock at once,
+// its tokens rise, and no client loses its lease. Before the first fault and after each one there are grants of each lock, within two
+// TTLs: one that was granted without an answer is held until its lease ends.
 //
 // Unlike the faults of [Faulty], those of a competition are real: a crash of the server, a [Proxy], a partition. What its clients
 // get may be an unknown outcome, so it complements the conformance suite.
@@ -42,20 +41,27 @@ func Compete(tb testing.TB, c Competition) {
 	if c.TTL == 0 {
 		c.TTL = time.Minute
 	}
+	if len(c.Names) == 0 {
+		c.Names = []string{"castest-compete"}
+	}
 	ctx, stop := context.WithCancel(tb.Context())
-	history := &competition{tb: tb, ttl: c.TTL}
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	defer stop()
-	for i, l := range c.Lockers {
-		clients.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				history.try(ctx, l, fmt.Sprint(i, "-", n))
-			}
-		})
+	var all []*competition
+	for _, name := range c.Names {
+		one := &competition{tb: tb, name: name, ttl: c.TTL}
+		all = append(all, one)
+		for i, l := range c.Lockers {
+			clients.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					one.try(ctx, l, fmt.Sprint(i, "-", n))
+				}
+			})
+		}
 	}
 	for round := range c.Faults {
-		if !history.goesOn() {
+		if !goOn(all) {
 			return
 		}
 		if err := c.Fault(round); err != nil {
@@ -63,13 +69,26 @@ func Compete(tb testing.TB, c Competition) {
 			return
 		}
 	}
-	history.goesOn()
-	tb.Logf("%d grants", history.grants.Load())
+	goOn(all)
+	for _, one := range all {
+		tb.Logf("%d grants of %s", one.grants.Load(), one.name)
+	}
+}
+
+// goOn waits until each lock is granted again and again.
+func goOn(all []*competition) bool {
+	for _, one := range all {
+		if !one.goesOn() {
+			return false
+		}
+	}
+	return true
 }
 
 // competition is the history of a lock, as its clients see it.
 type competition struct {
 	tb           testing.TB
+	name         string
 	ttl          time.Duration
 	holder       atomic.Pointer[string]
 	last, grants atomic.Uint64
@@ -79,26 +98,26 @@ type competition struct {
 func (c *competition) try(ctx context.Context, l driver.Locker, client string) {
 	id := driver.NewLeaseID(client + "-" + rand.Text())
 	began := time.Now()
-	lease, err := l.TryAcquire(ctx, driver.Request{Name: competed, ID: id, Owner: "client " + client, TTL: c.ttl})
+	lease, err := l.TryAcquire(ctx, driver.Request{Name: c.name, ID: id, Owner: "client " + client, TTL: c.ttl})
 	if err != nil {
 		if !errors.Is(err, driver.ErrHeld) { // it may be held without an answer
-			_ = l.Release(ctx, driver.Lease{Name: competed, ID: id})
+			_ = l.Release(ctx, driver.Lease{Name: c.name, ID: id})
 		}
 		time.Sleep(time.Millisecond)
 		return
 	}
 	c.grants.Add(1)
 	if !c.holder.CompareAndSwap(nil, &client) && time.Since(began) < c.ttl {
-		c.tb.Errorf("%s was granted the lock, and another client holds it", client)
+		c.tb.Errorf("%s was granted %s, and another client holds it", client, c.name)
 	}
 	if before := c.last.Swap(lease.Token); lease.Token <= before {
-		c.tb.Errorf("token %d after %d", lease.Token, before)
+		c.tb.Errorf("%s: token %d after %d", c.name, lease.Token, before)
 	}
 	if _, err = l.Renew(ctx, lease); errors.Is(err, driver.ErrLost) && time.Since(began) < c.ttl {
-		c.tb.Errorf("%s has lost the lock: %v", client, err)
+		c.tb.Errorf("%s has lost %s: %v", client, c.name, err)
 	}
 	c.holder.Store(nil)
-	for l.Release(ctx, driver.Lease{Name: competed, ID: id}) != nil && ctx.Err() == nil {
+	for l.Release(ctx, driver.Lease{Name: c.name, ID: id}) != nil && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -108,7 +127,7 @@ func (c *competition) goesOn() bool {
 	before, limit := c.grants.Load(), 2*c.ttl
 	for end := time.Now().Add(limit); c.grants.Load() < before+enough; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			c.tb.Errorf("%d grants within %v, want %d", c.grants.Load()-before, limit, enough)
+			c.tb.Errorf("%d grants of %s within %v, want %d", c.grants.Load()-before, c.name, limit, enough)
 			return false
 		}
 	}
