@@ -27,10 +27,10 @@ const closeLimit = 10 * time.Second
 // a moment. A clause that is broken is checked once, since most faults do not show each time.
 const attempts = 3
 
-// Examine checks a store outside a test, as "holdfast certify" does. open returns another Locker on the store, which nothing else
-// may use; Examine closes it. Of cfg it uses TTL, Slack and Secrets. The clauses that need more than calls are left out. It calls
-// report for each clause when it has ended, from one goroutine, and at last for those that take the longest: they run meanwhile.
-// The locks of many clauses stay held, and all records stay. The error says why the suite could not begin or, if ctx has ended, go on.
+// Examine checks a store outside a test, as "holdfast certify" does. open returns another Locker on the store, which nothing else may use;
+// Examine closes it. Of cfg it uses TTL, ClockStep, Slack and Secrets. The clauses that need more than calls are left out. It calls report
+// for each clause when it has ended, from one goroutine, and at last for those that take the longest: they run meanwhile. The locks of
+// many clauses stay held, and all records stay. The error says why the suite could not begin or, if ctx has ended, go on.
 func Examine(ctx context.Context, open func(context.Context) (driver.Locker, error), cfg Config, report func(Outcome)) error {
 	e := &examination{ctx: ctx, open: open, report: report}
 	defer e.close()
@@ -42,7 +42,7 @@ func Examine(ctx context.Context, open func(context.Context) (driver.Locker, err
 	if err != nil {
 		return err
 	}
-	if e.suite, err = suiteOn(one, two, Config{TTL: cfg.TTL, Slack: cfg.Slack, Secrets: cfg.Secrets}); err != nil {
+	if e.suite, err = suiteOn(one, two, Config{TTL: cfg.TTL, ClockStep: cfg.ClockStep, Slack: cfg.Slack, Secrets: cfg.Secrets}); err != nil {
 		return err
 	}
 	e.explainLacks()

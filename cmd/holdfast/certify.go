@@ -56,6 +56,9 @@ Example: a report to keep
     holdfast certify --json > certified.json`
 }
 
+// clockStep is the longest step of a store's clock: the times in the answers of S3 may be two seconds old.
+const clockStep = 2 * time.Second
+
 // removeTimeout bounds the removal of what certify has made.
 const removeTimeout = 2 * time.Minute
 
@@ -129,7 +132,7 @@ func (c *certificate) examine(ctx context.Context, a *app, own string, soaking t
 		return l, err
 	}
 	secrets := slices.DeleteFunc(backends.SecretValues(a.backend), func(s string) bool { return len(s) < backends.LongSecret })
-	err := lockertest.Examine(ctx, open, lockertest.Config{Secrets: secrets}, func(found lockertest.Outcome) {
+	err := lockertest.Examine(ctx, open, lockertest.Config{Secrets: secrets, ClockStep: clockStep}, func(found lockertest.Outcome) {
 		c.add(found)
 		if done++; done*10/lockertest.Clauses() > shown {
 			shown = done * 10 / lockertest.Clauses()

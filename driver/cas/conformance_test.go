@@ -1,8 +1,10 @@
 package cas_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -76,5 +78,24 @@ func TestConformance(t *testing.T) {
 			ClockStep: step})
 		cfg.TTL, cfg.ClockStep = 400*time.Millisecond, step
 		lockertest.Run(t, cfg)
+	})
+}
+
+// Outside a test the suite also waits for the steps of a store's clock.
+func TestExamineWithAClockInSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const step = 2 * time.Second
+		store := newStore()
+		store.now = func() time.Time { return time.Now().Truncate(step) }
+		config := cas.Config{Info: driver.Info{Backend: "test", Expiry: driver.ByServer, Failover: driver.GrantsSurvive, History: 2}, ClockStep: step}
+		err := lockertest.Examine(t.Context(), func(ctx context.Context) (driver.Locker, error) { return cas.Open(ctx, store, config) },
+			lockertest.Config{TTL: 5 * time.Second, ClockStep: step}, func(o lockertest.Outcome) {
+				if len(o.Failures) > 0 {
+					t.Errorf("%s: %q", o.Clause, o.Failures)
+				}
+			})
+		if err != nil {
+			t.Error(err)
+		}
 	})
 }
