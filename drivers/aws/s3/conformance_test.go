@@ -93,7 +93,7 @@ func suite(t *testing.T, faults func(cas.Store) cas.Store) lockertest.Config {
 			})
 		},
 		Advance:   clock.Advance,
-		ClockStep: time.Second,
+		ClockStep: maxDateAge,
 		Forget: func(_ context.Context, name string) error {
 			if server.Object(key(name)) == nil {
 				return errors.New("there is no object")

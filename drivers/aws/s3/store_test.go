@@ -284,6 +284,23 @@ func TestClocksDisagree(t *testing.T) {
 	}
 }
 
+// The header Date may be two seconds old when a lock is granted, and right when another asks for it. The lease lasts all the same.
+func TestOldDate(t *testing.T) {
+	t.Parallel()
+	l, server, clock := fixed(t)
+	clock.Advance(clock.Now().Truncate(time.Second).Add(1900 * time.Millisecond).Sub(clock.Now()))
+	server.SetStamps(clock.Now)
+	server.SetClock(func() time.Time { return clock.Now().Add(-time.Second) })
+	acquire(t, l, "n", "a", 10*time.Second)
+	server.SetClock(clock.Now)
+	clock.Advance(10*time.Second - 50*time.Millisecond)
+	if _, err := try(t, l, "n", "b", 10*time.Second); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("before the end of the lease: %v", err)
+	}
+	clock.Advance(maxDateAge)
+	acquire(t, l, "n", "b", 10*time.Second)
+}
+
 // A held lock costs one request for a renewal, a release and a write of data; an acquisition two. The page has these numbers.
 func TestRequests(t *testing.T) {
 	t.Parallel()
