@@ -48,7 +48,9 @@ func TestConnectionsThatTheServerHasLoggedOut(t *testing.T) {
 	client := mongotest.Connect(t, uri+"&authSource=admin")
 	given := newTestLocker(t, through(client, coll))
 	mine, theirs := acquire(t, opened, longRequest("opened", "a")), acquire(t, given, longRequest("given", "b"))
-	got := lockSoon(t, newClient(t, open()), "given") // one that waits meanwhile
+	waiter := open()
+	got := lockSoon(t, newClient(t, waiter), "given")
+	awaitFollowed(t, waiter, "given") // it asks nothing while there is no user
 
 	dropUser()
 	makeUser()

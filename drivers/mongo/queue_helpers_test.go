@@ -57,8 +57,12 @@ func lockSoon(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.Op
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if h, err := c.Lock(ctx, name, opts...); err == nil {
+		switch h, err := c.Lock(ctx, name, opts...); {
+		case err == nil:
 			got <- h
+		case ctx.Err() == nil:
+			t.Errorf("waiting for %s: %v", name, err)
+			close(got)
 		}
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
@@ -68,7 +72,10 @@ func lockSoon(t *testing.T, c *holdfast.Client, name string, opts ...holdfast.Op
 func awaitHold(t *testing.T, got <-chan *holdfast.Hold, what string) *holdfast.Hold {
 	t.Helper()
 	select {
-	case h := <-got:
+	case h, waits := <-got:
+		if !waits {
+			t.Fatalf("it has given up: %s", what)
+		}
 		return h
 	case <-time.After(waitLimit):
 		t.Fatalf("not granted: %s", what)
