@@ -87,7 +87,8 @@ func TestExamineWithAClockInSteps(t *testing.T) {
 		const step = 2 * time.Second
 		store := newStore()
 		store.now = func() time.Time { return time.Now().Truncate(step) }
-		config := cas.Config{Info: driver.Info{Backend: "test", Expiry: driver.ByServer, Failover: driver.GrantsSurvive, History: 2}, ClockStep: step}
+		config := cas.Config{ClockStep: step,
+			Info: driver.Info{Backend: "test", Expiry: driver.ByServer, Failover: driver.GrantsSurvive, History: 2}}
 		err := lockertest.Examine(t.Context(), func(ctx context.Context) (driver.Locker, error) { return cas.Open(ctx, store, config) },
 			lockertest.Config{TTL: 5 * time.Second, ClockStep: step}, func(o lockertest.Outcome) {
 				if len(o.Failures) > 0 {
