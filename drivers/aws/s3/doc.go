@@ -15,8 +15,8 @@
 //
 // # Clock
 //
-// The store's clock judges leases: the header Date of each answer, which may be two seconds old. The clocks of the store's servers must agree
-// within the grace. If Last-Modified or the answers show that they do not, a lock is taken over when this process has seen no renewal
+// The store's clock judges leases: the header Date of each answer, which may be two seconds old. The clocks of the store's servers must
+// agree within the grace. If Last-Modified or the answers show that they do not, a lock is taken over when this process has seen no renewal
 // for its whole TTL.
 //
 // # Requests
