@@ -52,6 +52,9 @@ type Finding struct {
 	// Command, if not empty, is a command that applies the remedy. The remedy says where to run
 	// it.
 	Command string `json:"command,omitempty"`
+	// Server, if not empty, is what this shows of the server: its kind and version, or how many servers there are and how they are
+	// joined. "holdfast certify" shows it to others, so it has no name that somebody gave, such as that of a host.
+	Server string `json:"-"`
 }
 
 // Level says whether something is as it should be.

@@ -17,7 +17,7 @@ func TestCertifyAtNight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"mongo:7"`, `"mongo:8"`, `"postgres:16"`, `"postgres:17"`, `"mysql:8.4"`, `"redis:8"`,
+	for _, want := range []string{`"mongo:7"`, `"mongo:8"`, `"postgres:16"`, `"postgres:17"`, `"mysql:8.4"`, `"mariadb:11.8"`, `"redis:8"`,
 		"tools/certify.sh ${{ matrix.image }}", "path: .cache/certified"} {
 		if !strings.Contains(string(nightly), want) {
 			t.Errorf("nightly.yml lacks %s", want)

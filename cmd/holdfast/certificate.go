@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,7 +20,7 @@ type certificate struct {
 	Verdict    driver.Level     `json:"verdict"`
 	Backend    string           `json:"backend"` // what people call it
 	Place      *string          `json:"place"`   // nil without --hosts
-	Server     *string          `json:"server"`  // kind, version and topology; nil if the driver does not report them
+	Server     *string          `json:"server"`  // kind, version and topology; nil if the backend does not show them
 	Holdfast   versionJSON      `json:"holdfast"`
 	At         time.Time        `json:"at"`
 	Took       float64          `json:"seconds"`
@@ -106,10 +107,10 @@ func find[T any](all *[]T, wanted func(T) bool, other T) *T {
 func (c *certificate) finish(backend string, hosts bool) {
 	secrets := backends.SecretValues(backend)
 	safe := func(text string) string { return backends.HideSecrets(backends.Redact(text), secrets) }
+	var server []string
 	for i, f := range c.Findings {
-		if f.Subject == "server" {
-			server := hideHosts(safe(f.Detail), backend)
-			c.Server = &server
+		if f.Server != "" && !slices.Contains(server, f.Server) { // several servers may be alike
+			server = append(server, f.Server)
 		}
 		if f.Level != driver.LevelUnchecked { // what was not checked says nothing of the backend
 			c.Verdict = max(c.Verdict, f.Level)
@@ -119,6 +120,10 @@ func (c *certificate) finish(backend string, hosts bool) {
 			shown.Detail, shown.Remedy, shown.Command = safe(f.Detail), safe(f.Remedy), safe(f.Command)
 		}
 		c.Findings[i] = shown
+	}
+	if len(server) > 0 {
+		text := hideHosts(safe(strings.Join(server, "; ")), backend)
+		c.Server = &text
 	}
 	if len(c.Broken) > 0 {
 		c.Verdict = driver.LevelWrong
@@ -158,7 +163,7 @@ func (c *certificate) writeText(w io.Writer) error {
 		row("place", format.Text(*c.Place))
 	}
 	if c.Server != nil {
-		row("server", *c.Server)
+		row("server", oneLine(*c.Server))
 	}
 	row("holdfast", fmt.Sprintf("%s (commit %s, %s, %s)", orUnknown(c.Holdfast.Version), orUnknown(c.Holdfast.Commit), c.Holdfast.Go,
 		c.Holdfast.System))

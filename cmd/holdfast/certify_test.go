@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -46,6 +47,9 @@ func TestCertify(t *testing.T) {
 			if code != 0 && code != codeDoubtful || len(report.Broken) > 0 || report.Calls == nil || report.Calls.TakeOver == nil {
 				t.Errorf("code %d: %s", code, text)
 			}
+			if report.Server == nil || servers[scheme] != "" && !regexp.MustCompile("^"+servers[scheme]+"$").MatchString(*report.Server) {
+				t.Errorf("the report does not name a server such as %s: %s", servers[scheme], text)
+			}
 			kept := 0
 			for _, g := range report.Groups {
 				kept += g.Kept
@@ -73,6 +77,10 @@ func TestCertify(t *testing.T) {
 		})
 	}
 }
+
+// servers are the servers of the lean build, as reports name them.
+var servers = map[string]string{"azblob": `Azurite-Blob/[\d.]+`, "etcd": `etcd 3[\d.]+; voting members: 1`, "file": `a folder on \w+.*`,
+	"mongodb": `MongoDB [\d.]+; a replica set, members: \d`, "postgres": `PostgreSQL \d+\.\d+; standbys: 0, synchronous: 0`}
 
 // takeThere acquires a lock and leaves it held.
 func takeThere(t *testing.T, rawURL, name string) driver.Lease {
@@ -222,6 +230,7 @@ func TestCertifySick(t *testing.T) {
 	const talkative = "talkative://dbserver/table?apikey=s3cr3t%2Dtwo"
 	report, text, code = certified(t, talkative)
 	if code != codeWrong || strings.Contains(text, "s3cr3t") || strings.Contains(text, "db.internal") || report.Server == nil ||
+		*report.Server != "server 1.2 of …, …" ||
 		!slices.ContainsFunc(report.Broken, func(b brokenClause) bool { return b.Clause == "checker/Check" }) {
 		t.Errorf("a driver that shows its key: code %d: %s", code, text)
 	}
@@ -311,7 +320,8 @@ func passOn(ctx context.Context, call driver.Call, next driver.Next) driver.Answ
 // showsItsKey is the fault of a driver whose findings show a secret, as errTalkative does.
 func showsItsKey(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
 	if call.Method == driver.MethodCheck {
-		call.Report(driver.Finding{Subject: "server", Detail: "server 1.2 at db.internal with the key s3cr3t-two"})
+		call.Report(driver.Finding{Subject: "server", Detail: "server 1.2 at db.internal with the key s3cr3t-two",
+			Server: "server 1.2 of db.internal, s3cr3t-two"})
 		return driver.Answer{}
 	}
 	return next(ctx, call)

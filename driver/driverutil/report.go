@@ -9,6 +9,14 @@ import (
 // Report is what a [driver.Checker] reports its findings to. The details are formats of package fmt.
 type Report func(driver.Finding)
 
+// Of returns a Report whose findings show something of the server ([driver.Finding].Server).
+func (r Report) Of(server string) Report {
+	return func(f driver.Finding) {
+		f.Server = server
+		r(f)
+	}
+}
+
 // OK reports that a subject is as it should be.
 func (r Report) OK(subject, format string, args ...any) {
 	r(driver.Finding{Subject: subject, Detail: fmt.Sprintf(format, args...)})

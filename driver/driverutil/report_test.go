@@ -17,11 +17,13 @@ func TestReport(t *testing.T) {
 	report.Unchecked("b", "grant", "%s", "two")
 	report.Doubtful("c", "look", "three")
 	report.Wrong("d", "run:", "rm", "four")
+	report.Of("Store 1").OK("e", "five")
 	want := []driver.Finding{
 		{Subject: "a", Detail: "1 %"},
 		{Subject: "b", Level: driver.LevelUnchecked, Detail: "two", Remedy: "grant"},
 		{Subject: "c", Level: driver.LevelDoubtful, Detail: "three", Remedy: "look"},
 		{Subject: "d", Level: driver.LevelWrong, Detail: "four", Remedy: "run:", Command: "rm"},
+		{Subject: "e", Detail: "five", Server: "Store 1"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -226,7 +226,11 @@ func (c *checkup) list(ctx context.Context) bool {
 			Remedy: "Check the account's name, the endpoint, DNS, proxies and firewalls on the way; for an identity also its login server."})
 		return false
 	}
-	c.OK(subjectService, "answered in %v", took.Round(100*time.Microsecond))
+	server := ""
+	if answer != nil {
+		server = answer.Header.Get("Server")
+	}
+	c.Of(server).OK(subjectService, "answered in %v", took.Round(100*time.Microsecond))
 	c.clock(answer, begun, took)
 	switch {
 	case err == nil:

@@ -29,7 +29,7 @@ const (
 // Check implements [driver.Checker].
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 	e := &examination{Report: report, store: l.store}
-	if err := driverutil.CheckSteps(ctx, backend, nil, e.members, e.cluster, e.version, e.alarms, e.database, e.compaction,
+	if err := driverutil.CheckSteps(ctx, backend, nil, e.members, e.version, e.cluster, e.alarms, e.database, e.compaction,
 		e.login); err != nil {
 		return err
 	}
@@ -139,20 +139,21 @@ func (e *examination) cluster(ctx context.Context) bool {
 	if len(voters) == 1 {
 		id = strings.TrimSuffix(id, "s")
 	}
+	report := e.Of(fmt.Sprintf("voting members: %d", len(voters)))
 	switch {
 	case leaders[0] || len(leaders) > 1:
-		e.Wrong(subjectCluster, "Look into the logs of the members: can they reach each other?", "",
+		report.Wrong(subjectCluster, "Look into the logs of the members: can they reach each other?", "",
 			"%s, and the members that answer do not agree on a leader", id)
 		return false
 	case len(missing) > 0 && len(voters) > 1:
-		e.Doubtful(subjectCluster, "Name the address of each member in the URL: another one is asked when one fails.",
+		report.Doubtful(subjectCluster, "Name the address of each member in the URL: another one is asked when one fails.",
 			"%s, and this program reaches %d: not %s", id, len(voters)-len(missing), strings.Join(missing, ", "))
 	case len(voters) == 2:
-		e.Doubtful(subjectCluster, "Add a third member, or remove one.", "%s: with two, locks stop when either of them is down", id)
+		report.Doubtful(subjectCluster, "Add a third member, or remove one.", "%s: with two, locks stop when either of them is down", id)
 	case len(voters) == 1:
-		e.OK(subjectCluster, "%s: locks stop while it is down", id)
+		report.OK(subjectCluster, "%s: locks stop while it is down", id)
 	default:
-		e.OK(subjectCluster, "%s, and a leader", id)
+		report.OK(subjectCluster, "%s, and a leader", id)
 	}
 	return true
 }
@@ -170,11 +171,12 @@ func (e *examination) version(context.Context) bool {
 			bad = append(bad, s.Version)
 		}
 	}
+	found := "etcd " + strings.Join(all, ", ")
 	if len(bad) > 0 {
-		e.Doubtful(subjectVersion, "Upgrade to the latest patch: 3.4.22, 3.5.6 or later.", "members of etcd %s may come to differ after a crash",
-			strings.Join(bad, ", "))
+		e.Of(found).Doubtful(subjectVersion, "Upgrade to the latest patch: 3.4.22, 3.5.6 or later.",
+			"members of etcd %s may come to differ after a crash", strings.Join(bad, ", "))
 	} else {
-		e.OK(subjectVersion, "it is etcd %s", strings.Join(all, ", "))
+		e.Of(found).OK(subjectVersion, "it is %s", found)
 	}
 	return true
 }

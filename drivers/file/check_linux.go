@@ -73,7 +73,7 @@ func (l *Locker) examineFileSystem(f findings) {
 	if err != nil || pathErr != nil || !known {
 		f.Unchecked(subjectFileSystem, "", "the mount of the folder is unknown: %v", errors.Join(err, pathErr))
 	} else {
-		f(m.examine())
+		f.Of("a folder on Linux, " + strings.ReplaceAll(m.kind, ".", " "))(m.examine()) // fuse.sshfs looks like a host
 	}
 	var space unix.Statfs_t
 	if err := unix.Statfs(l.dir, &space); err != nil {

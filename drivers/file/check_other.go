@@ -2,8 +2,11 @@
 
 package file
 
+import "runtime"
+
 func (l *Locker) examineFileSystem(f findings) {
-	f.Unchecked(subjectFileSystem, "", "this system's mounts are not examined: the folder must be on a local disk, not on a network")
+	f.Of("a folder on "+runtime.GOOS).Unchecked(subjectFileSystem, "", "this system's mounts are not examined: the folder must be on a "+
+		"local disk, not on a network")
 	f.Unchecked(subjectSpace, "", "it is not examined on this system")
 }
 

@@ -60,8 +60,18 @@ func (s *store) checkServer(ctx context.Context, r driverutil.Report) (goOn bool
 		r.Wrong(subjectServer, remedy, "", "%v", driver.ErrorText(s.refused(answer)))
 		return false
 	}
-	r.OK(subjectServer, "it answers, and accepts the credential")
+	r.Of(s.version(ctx)).OK(subjectServer, "it answers, and accepts the credential")
 	return true
+}
+
+// version is what the API server says of itself, or empty: by default every user may ask (system:public-info-viewer).
+func (s *store) version(ctx context.Context) string {
+	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.server + "/version"})
+	var found struct{ GitVersion string }
+	if err != nil || !answer.Done() || json.Unmarshal(answer.Body, &found) != nil || found.GitVersion == "" {
+		return ""
+	}
+	return "Kubernetes " + found.GitVersion
 }
 
 // checkRights reports the verbs that are missing.

@@ -23,7 +23,7 @@ func findings(t *testing.T, l *Locker) string {
 	t.Helper()
 	var b strings.Builder
 	if err := l.Check(t.Context(), func(f driver.Finding) {
-		fmt.Fprintf(&b, "%s: %s: %s %s %s\n", f.Subject, f.Level, f.Detail, f.Remedy, f.Command)
+		fmt.Fprintf(&b, "%s: %s: %s %s %s %s\n", f.Subject, f.Level, f.Detail, f.Remedy, f.Command, f.Server)
 	}); err != nil {
 		t.Error(err)
 	}
@@ -101,7 +101,7 @@ func TestCheck(t *testing.T) {
 	server := kubernetestest.Start(t)
 	l := openRacing(t, server.URL(t))
 	want := []string{"API server: ok", "rights: ok: the user may get, list, watch, create, patch", "clocks: ok",
-		"store: ok", "conditional writes: ok"}
+		"Kubernetes v1.36.0", "store: ok", "conditional writes: ok"}
 	for _, w := range want {
 		if found := findings(t, l); !strings.Contains(found, w) {
 			t.Errorf("doctor found\n%s, want %q", found, w)

@@ -81,18 +81,21 @@ func (c *checkup) server(ctx context.Context) bool {
 	kind, _ := c.hello.Lookup("msg").StringValueOK()
 	c.router = kind == "isdbgrid"
 	set, _ := c.hello.Lookup("setName").StringValueOK()
-	switch {
+	switch product := "MongoDB " + version; {
 	case err != nil:
 		c.failed(subjectServer, driver.LevelWrong, err, "Keep the locks on "+serverRule+".")
 		return false
 	case c.standalone:
-		c.mend(subjectServer, driver.LevelDoubtful, "MongoDB "+version+", a standalone server: no other server takes over",
-			"Make it a replica set: restart it with --replSet rs0, run the command on it in mongosh, and add replicaSet=rs0 to the URL. "+
-				"With three members it survives the loss of one.", mongosh("admin", docOf("replSetInitiate", doc{})))
+		const alone = ", a standalone server"
+		c.Of(product + alone)(driver.Finding{Subject: subjectServer, Level: driver.LevelDoubtful,
+			Detail: product + alone + ": no other server takes over",
+			Remedy: "Make it a replica set: restart it with --replSet rs0, run the command on it in mongosh, and add replicaSet=rs0 to the URL. " +
+				"With three members it survives the loss of one.", Command: mongosh("admin", docOf("replSetInitiate", doc{}))})
 	case c.router:
-		c.OK(subjectServer, "MongoDB %s, a router of a sharded cluster: the routers' clocks judge expiry", version)
+		const router = ", a router of a sharded cluster"
+		c.Of(product+router).OK(subjectServer, "%s%s: the routers' clocks judge expiry", product, router)
 	default:
-		c.OK(subjectServer, "MongoDB %s, replica set %s", version, set)
+		c.Of(product).OK(subjectServer, "%s, replica set %s", product, set)
 	}
 	return true
 }

@@ -141,6 +141,7 @@ func (c *checkup) reportMembers(all []member) {
 			data++
 		}
 	}
+	report := c.Of(fmt.Sprintf("a replica set, members: %d", len(all)))
 	found := driver.Finding{Subject: subjectMembers, Level: driver.LevelDoubtful}
 	switch {
 	case len(down) > 0:
@@ -164,10 +165,10 @@ func (c *checkup) reportMembers(all []member) {
 		}
 		found.Remedy = "Add members until there are three: in mongosh rs.add(HOST)."
 	default:
-		c.OK(subjectMembers, "%d with data, and all answer", data)
+		report.OK(subjectMembers, "%d with data, and all answer", data)
 		return
 	}
-	c.Report(found)
+	report(found)
 }
 
 // reportClocks compares the clocks of those that may judge expiry.

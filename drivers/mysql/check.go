@@ -104,7 +104,8 @@ func (e *examination) server(ctx context.Context) bool {
 		if isMariaDB(e.facts["version"]) {
 			product = ""
 		}
-		e.OK(subjectServer, "%s%s answered in %v", product, e.facts["version"], took.Round(100*time.Microsecond))
+		product += e.facts["version"]
+		e.Of(product).OK(subjectServer, "%s answered in %v", product, took.Round(100*time.Microsecond))
 		return true
 	}
 	e.facts = nil
@@ -145,28 +146,39 @@ func (e *examination) replication(context.Context) bool {
 	wait, limit := e.facts["rpl_semi_sync_source_wait_point"]+e.facts["rpl_semi_sync_master_wait_point"],
 		e.facts["rpl_semi_sync_source_timeout"]+e.facts["rpl_semi_sync_master_timeout"]
 	semi := isOn(e.status["rpl_semi_sync_master_status"]) || isOn(e.status["rpl_semi_sync_source_status"])
+	report := e.Report
+	switch replicas := e.status["slaves_connected"]; {
+	case isOn(e.facts["wsrep_on"]):
+		report = e.Of("a Galera cluster, nodes: " + e.status["wsrep_cluster_size"])
+	case !isOn(e.facts["log_bin"]):
+		report = e.Of("no replication")
+	case replicas != "": // MariaDB shows them
+		report = e.Of("connected replicas: " + replicas)
+	}
 	const remedy = "Use a Galera cluster, or fail over only to a replica that has received everything."
 	switch {
 	case isOn(e.facts["wsrep_on"]) && e.status["wsrep_cluster_status"] != "Primary":
-		e.Wrong(subjectReplication, "Bring the nodes of the cluster together.", "",
+		report.Wrong(subjectReplication, "Bring the nodes of the cluster together.", "",
 			"the node does not belong to the majority of its Galera cluster")
 		e.lacks("the Galera cluster has no majority")
 	case isOn(e.facts["wsrep_on"]):
-		e.OK(subjectReplication, "a Galera cluster of %s nodes: each has what was confirmed", e.status["wsrep_cluster_size"])
+		report.OK(subjectReplication, "a Galera cluster of %s nodes: each has what was confirmed", e.status["wsrep_cluster_size"])
 	case !isOn(e.facts["log_bin"]):
-		e.OK(subjectReplication, "the server has no binary log, so no replicas: locks stop while it is down, and are there again when it is")
+		report.OK(subjectReplication, "the server has no binary log, so no replicas: locks stop while it is down, and are there "+
+			"again when it is")
 	case semi && wait == "AFTER_SYNC":
-		e.Doubtful(subjectReplication, remedy, "a replica confirms each grant, but after %s ms without an answer the server goes on without: "+
-			"a fail-over then forgets the latest grants", limit)
+		report.Doubtful(subjectReplication, remedy, "a replica confirms each grant, but after %s ms without an answer the server goes on "+
+			"without: a fail-over then forgets the latest grants", limit)
 		e.lacks("semi-synchronous replication becomes asynchronous after a time limit")
 	case semi:
-		e.Doubtful(subjectReplication, "Set the wait point of semi-synchronous replication to AFTER_SYNC.",
+		report.Doubtful(subjectReplication, "Set the wait point of semi-synchronous replication to AFTER_SYNC.",
 			"others see a grant before a replica has confirmed it (%s): a fail-over may forget it", wait)
 		e.lacks("others see grants before a replica has them")
 	case e.status["slaves_connected"] == "0":
-		e.OK(subjectReplication, "no replica is connected; replication would be asynchronous, and a fail-over would forget the latest grants")
+		report.OK(subjectReplication, "no replica is connected; replication would be asynchronous, and a fail-over would forget the "+
+			"latest grants")
 	default:
-		e.Doubtful(subjectReplication, remedy, "replication is asynchronous: a fail-over to a replica forgets the latest grants, and two "+
+		report.Doubtful(subjectReplication, remedy, "replication is asynchronous: a fail-over to a replica forgets the latest grants, and two "+
 			"holders then have one lock")
 		e.lacks("a fail-over may forget grants")
 	}

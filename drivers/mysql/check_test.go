@@ -51,6 +51,10 @@ func TestCheck(t *testing.T) {
 		openAt(t, s.URL())
 		found = examine(t, s.AdminURL())
 		wantFinding(t, found, subjectReplication, driver.LevelOK, "no binary log")
+		server, replication := found[subjectServer].Server, found[subjectReplication].Server
+		if !strings.Contains(server, "MariaDB") || replication != "no replication" {
+			t.Errorf("the server is %q, %q", server, replication)
+		}
 		wantFinding(t, found, subjectTable, driver.LevelOK, "has what locks need")
 		wantFinding(t, found, subjectRights, driver.LevelOK, "may read and write")
 		wantFinding(t, found, subjectClock, driver.LevelOK, "")

@@ -67,13 +67,14 @@ func (e *examination) server(ctx context.Context) bool {
 	}
 	e.conn, e.cluster = c, c.nc.ConnectedClusterName()
 	version := c.nc.ConnectedServerVersion()
+	report := e.Of("NATS " + version)
 	switch {
 	case !atLeast(version, oldestAlone):
-		e.Wrong(subjectServer, "Use NATS 2.10 or later, in a cluster 2.11.", "", "it is NATS %s", driver.Quote(version))
+		report.Wrong(subjectServer, "Use NATS 2.10 or later, in a cluster 2.11.", "", "it is NATS %s", driver.Quote(version))
 	case e.cluster != "":
-		e.OK(subjectServer, "it is NATS %s, in the cluster %s", version, driver.Quote(e.cluster))
+		report.OK(subjectServer, "it is NATS %s, in the cluster %s", version, driver.Quote(e.cluster))
 	default:
-		e.OK(subjectServer, "it is NATS %s", version)
+		report.OK(subjectServer, "it is NATS %s", version)
 	}
 	return true
 }
@@ -137,6 +138,7 @@ func (e *examination) lacks(format string, args ...any) {
 
 func (e *examination) replicas(context.Context) bool {
 	n := e.info.Config.Replicas
+	report := e.Of(fmt.Sprintf("servers with the bucket: %d", max(n, 1)))
 	var behind []string
 	if e.info.Cluster != nil {
 		for _, r := range e.info.Cluster.Replicas {
@@ -149,21 +151,21 @@ func (e *examination) replicas(context.Context) bool {
 	switch {
 	case n < 2 && e.cluster != "":
 		e.lacks("one server alone has the bucket")
-		e.Doubtful(subjectReplicas, "Give the bucket three replicas: "+edit, "one server of the cluster alone has the bucket: locks stop "+
+		report.Doubtful(subjectReplicas, "Give the bucket three replicas: "+edit, "one server of the cluster alone has the bucket: locks stop "+
 			"while it is down, and are forgotten with its disk")
 	case n < 2:
 		e.lacks("one server alone has the bucket")
-		e.OK(subjectReplicas, "there is one server: locks stop while it is down, and are forgotten with its disk")
+		report.OK(subjectReplicas, "there is one server: locks stop while it is down, and are forgotten with its disk")
 	case n%2 == 0:
 		e.lacks("%d replicas bear the loss of no more than %d do", n, n-1)
-		e.Doubtful(subjectReplicas, "Give the bucket three replicas: "+edit, "%d servers have the bucket: locks stop when %d of them are down", n,
-			n/2)
+		report.Doubtful(subjectReplicas, "Give the bucket three replicas: "+edit, "%d servers have the bucket: locks stop when %d of them are "+
+			"down", n, n/2)
 	case len(behind) > 0:
 		e.lacks("not all servers have all writes")
-		e.Doubtful(subjectReplicas, "Start these servers, or look into their logs.", "%d servers have the bucket, and these are down or lag "+
-			"behind: %s", n, strings.Join(behind, ", "))
+		report.Doubtful(subjectReplicas, "Start these servers, or look into their logs.", "%d servers have the bucket, and these are down or "+
+			"lag behind: %s", n, strings.Join(behind, ", "))
 	default:
-		e.OK(subjectReplicas, "%d servers have the bucket, and all writes", n)
+		report.OK(subjectReplicas, "%d servers have the bucket, and all writes", n)
 	}
 	return true
 }

@@ -44,6 +44,10 @@ func TestCheck(t *testing.T) {
 	wantFinding(t, found, subjectBucket, driver.LevelOK, "one for locks")
 	wantFinding(t, found, subjectPermissions, driver.LevelOK, "read, write and watch")
 	wantFinding(t, found, subjectReplicas, driver.LevelOK, "one server")
+	if server, replicas := found[subjectServer].Server, found[subjectReplicas].Server; !strings.HasPrefix(server, "NATS 2.") ||
+		replicas != "servers with the bucket: 1" {
+		t.Errorf("the server is %q, %q", server, replicas)
+	}
 	wantFinding(t, found, subjectSync, driver.LevelUnchecked, "no client can see")
 	wantFinding(t, found, subjectLimits, driver.LevelOK, "has 1 keys")
 	wantFinding(t, found, subjectLogin, driver.LevelOK, "accepts")

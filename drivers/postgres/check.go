@@ -77,7 +77,8 @@ func (c *checkup) server(ctx context.Context) bool {
 		c.Wrong(subjectServer, "Check that the server runs, that this machine reaches its port (firewall, DNS, TLS), "+
 			"and the URL's host, port, user and database.", "", "%s", driver.ErrorText(err))
 	default:
-		c.OK(subjectServer, "PostgreSQL %d answered in %v", c.found.version/10000, took.Round(100*time.Microsecond))
+		server := fmt.Sprintf("PostgreSQL %d.%d", c.found.version/10000, c.found.version%10000)
+		c.Of(server).OK(subjectServer, "%s answered in %v", server, took.Round(100*time.Microsecond))
 	}
 	return err == nil
 }
@@ -124,10 +125,11 @@ func (c *checkup) durability(context.Context) bool {
 const maxLag = 10 * time.Second
 
 // standbysSQL reads who receives the server's writes, without backups and logical replication: the names of asynchronous
-// standbys and of others, how many the user may not see, the lag and the name of the last, and whether one has a slot that waits for it.
+// standbys and of others, how many the user may not see, how many there are, and of those others, the lag and the name of the last, and
+// whether one has a slot that waits for it.
 const standbysSQL = `SELECT coalesce(string_agg(name, ', ' ORDER BY name) FILTER (WHERE sync_state IN ('async', 'potential')), ''),
 		coalesce(string_agg(name, ', ' ORDER BY name) FILTER (WHERE sync_state NOT IN ('async', 'potential')), ''),
-		count(*) FILTER (WHERE state IS NULL),
+		count(*) FILTER (WHERE state IS NULL), count(*), count(*) FILTER (WHERE sync_state NOT IN ('async', 'potential')),
 		coalesce(max(lag), 0)::float8, coalesce((array_agg(name ORDER BY lag DESC))[1], ''),
 		EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active)
 	FROM (SELECT sync_state, state, to_json(coalesce(application_name, ''))::text AS name, coalesce(extract(epoch FROM replay_lag), 0) AS lag
@@ -137,42 +139,47 @@ const standbysSQL = `SELECT coalesce(string_agg(name, ', ' ORDER BY name) FILTER
 // standbys examines what a fail-over can lose.
 func (c *checkup) standbys(ctx context.Context) bool {
 	var async, sync, last string
-	var hidden int
+	var hidden, all, waited int
 	var lag float64
 	var away bool
 	if !c.read(ctx, subjectStandbys, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, standbysSQL).Scan(&async, &sync, &hidden, &lag, &last, &away)
+		return conn.QueryRow(ctx, standbysSQL).Scan(&async, &sync, &hidden, &all, &waited, &lag, &last, &away)
 	}) {
 		return true
 	}
+	count := fmt.Sprintf("standbys: %d", all)
+	if hidden == 0 {
+		count += fmt.Sprintf(", synchronous: %d", waited)
+	}
+	report := c.Of(count)
 	const forget = "a fail-over to one of them can forget the latest grants, and two holders then have one lock"
 	const remedy = "Set synchronous_standby_names, such as 'ANY 1 (*)', and fail over to a standby that has confirmed."
 	switch names := c.found.sync; {
 	case names == "" && async != "":
-		c.Doubtful(subjectStandbys, remedy, "these standbys are asynchronous: %s; %s", async, forget)
+		report.Doubtful(subjectStandbys, remedy, "these standbys are asynchronous: %s; %s", async, forget)
 	case names == "" && hidden > 0:
-		c.Doubtful(subjectStandbys, remedy, "there are standbys, and synchronous_standby_names is empty; %s", forget)
+		report.Doubtful(subjectStandbys, remedy, "there are standbys, and synchronous_standby_names is empty; %s", forget)
 	case names == "" && away:
-		c.Doubtful(subjectStandbys, remedy, "a replication slot waits for a standby that is not connected, and synchronous_standby_names is "+
-			"empty; a fail-over to it forgets the latest grants")
+		report.Doubtful(subjectStandbys, remedy, "a replication slot waits for a standby that is not connected, and synchronous_standby_names "+
+			"is empty; a fail-over to it forgets the latest grants")
 	case names == "":
 		c.survive(c.found.fsync != "off" && !severalHosts(c.l.pool.Config().ConnConfig))
-		c.OK(subjectStandbys, "none is connected: it is a single server, and after a crash the locks are there again when it is; "+
+		report.OK(subjectStandbys, "none is connected: it is a single server, and after a crash the locks are there again when it is; "+
 			"with a standby, set synchronous_standby_names")
 	case hidden > 0:
 		c.survive(true)
-		c.Unchecked(subjectStandbys, "Grant the user the role pg_monitor.",
+		report.Unchecked(subjectStandbys, "Grant the user the role pg_monitor.",
 			"commits wait for synchronous_standby_names = %s; the user may not see the standbys", driver.Quote(names))
 	case sync == "":
-		c.Wrong(subjectStandbys, "Start the standby, or correct its application_name in primary_conninfo.", "",
+		report.Wrong(subjectStandbys, "Start the standby, or correct its application_name in primary_conninfo.", "",
 			"commits wait for synchronous_standby_names = %s, and no such standby is connected: each acquire times out", driver.Quote(names))
 	case async != "":
 		c.survive(true)
-		c.Doubtful(subjectStandbys, "Fail over to a synchronous one only.",
+		report.Doubtful(subjectStandbys, "Fail over to a synchronous one only.",
 			"commits wait for %s; these are asynchronous: %s; %s", sync, async, forget)
 	default:
 		c.survive(true)
-		c.OK(subjectStandbys, "commits wait for %s", sync)
+		report.OK(subjectStandbys, "commits wait for %s", sync)
 	}
 	if behind := seconds(lag); behind > maxLag {
 		c.Doubtful(subjectStandbys, "Look for a slow disk, a slow network, or a long query on the standby.",

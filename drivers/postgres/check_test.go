@@ -121,7 +121,11 @@ func TestCheckFindsStandbys(t *testing.T) {
 	})
 	wantFinding(t, examine(t, standby.At(t, at)), subjectPrimary, driver.LevelWrong, " old")
 	server.Standby(t, true)
-	wantFinding(t, examine(t, admin), subjectStandbys, driver.LevelDoubtful, "Fail over to a synchronous one only")
+	found := examine(t, admin)
+	wantFinding(t, found, subjectStandbys, driver.LevelDoubtful, "Fail over to a synchronous one only")
+	if got := found[subjectStandbys].Server; got != "standbys: 2, synchronous: 1" {
+		t.Errorf("the server is %q", got)
+	}
 	wantFinding(t, examine(t, at), subjectStandbys, driver.LevelUnchecked, "pg_monitor")
 	remoteWrite := with(at, "options=-c%20synchronous_commit%3Dremote_write")
 	wantFinding(t, examine(t, remoteWrite), subjectDurability, driver.LevelDoubtful, "remote_write")

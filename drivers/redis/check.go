@@ -128,10 +128,14 @@ func (e *examination) server(context.Context) bool {
 	if valkey := e.field("valkey_version"); valkey != "" {
 		name, version = "Valkey", valkey
 	}
-	if err != nil || n < oldest {
-		e.Wrong(subjectServer, "use Redis 7.0 or later, or Valkey", "", "it is %s %s", name, driver.Quote(version))
+	found := name + " " + version
+	if e.store.config.cluster {
+		found += ", a cluster"
+	}
+	if report := e.Of(found); err != nil || n < oldest {
+		report.Wrong(subjectServer, "use Redis 7.0 or later, or Valkey", "", "it is %s %s", name, driver.Quote(version))
 	} else {
-		e.OK(subjectServer, "it is %s %s", name, version)
+		report.OK(subjectServer, "it is %s %s", name, version)
 	}
 	if role := e.field("role"); role != "master" {
 		e.Wrong(subjectRole, "use the address of the primary, or the parameter master with the hosts of Sentinel", "",
@@ -222,33 +226,34 @@ func (e *examination) replicas(ctx context.Context) bool {
 	if expected < 0 { // Sentinel or the cluster may know of more than are connected
 		expected = max(n, e.store.expected(e.client))
 	}
+	report := e.Of(fmt.Sprintf("connected replicas: %d", n))
 	needed := majority(max(n, expected))
 	switch {
 	case n == 0 && expected <= 0:
-		e.OK(subjectReplicas, "there are none: no fail-over can forget a grant, and locks stop while the server is down")
+		report.OK(subjectReplicas, "there are none: no fail-over can forget a grant, and locks stop while the server is down")
 		return true
 	case expected == 0:
 		e.lacks("nothing waits for the replicas")
-		e.Doubtful(subjectReplicas, "leave out the URL parameter replicas", "there are %d, and grants do not wait for them: "+
+		report.Doubtful(subjectReplicas, "leave out the URL parameter replicas", "there are %d, and grants do not wait for them: "+
 			"a fail-over forgets the latest", n)
 		return true
 	case n < needed:
 		e.lacks("too few replicas are connected")
-		e.Wrong(subjectReplicas, "start the replicas", "", "%d of %d are connected, and a grant needs %d of them: nobody is granted a lock",
+		report.Wrong(subjectReplicas, "start the replicas", "", "%d of %d are connected, and a grant needs %d of them: nobody is granted a lock",
 			n, expected, needed)
 		return true
 	}
 	least, known := e.setting(ctx, "min-replicas-to-write")
 	if m, err := strconv.Atoi(least); known && err == nil && m < needed {
 		e.lacks("a primary without its replicas goes on (min-replicas-to-write %d)", m)
-		e.Doubtful(subjectReplicas, fmt.Sprintf("set min-replicas-to-write to %d on all servers: a primary that was cut off then refuses "+
+		report.Doubtful(subjectReplicas, fmt.Sprintf("set min-replicas-to-write to %d on all servers: a primary that was cut off then refuses "+
 			"writes", needed), "%d are connected, and a grant waits for %d of them, but a primary that was cut off goes on writing "+
 			"(min-replicas-to-write %d)", n, needed, m)
 	} else {
 		if !known {
 			e.lacks("min-replicas-to-write is not known")
 		}
-		e.OK(subjectReplicas, "%d are connected, and a grant waits for %d of them", n, needed)
+		report.OK(subjectReplicas, "%d are connected, and a grant waits for %d of them", n, needed)
 	}
 	if e.store.old != nil {
 		e.lacks("old programs do not wait for replicas")

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,6 +43,10 @@ func TestCheckGrades(t *testing.T) {
 		wantFinding(t, found, subjectGrade, driver.LevelOK, protectsData)
 		if len(found[subjectRole].Detail) > 0 {
 			t.Error(found[subjectRole])
+		}
+		server, replicas := found[subjectServer].Server, found[subjectReplicas].Server
+		if !regexp.MustCompile(`^(Redis|Valkey) \d+\.\d+\.\d+$`).MatchString(server) || replicas != "connected replicas: 0" {
+			t.Errorf("the server is %q, %q", server, replicas)
 		}
 	})
 	t.Run("as it is installed", func(t *testing.T) {
@@ -137,7 +142,8 @@ func TestCheckNamesOtherPrefixes(t *testing.T) {
 // An old server is called wrong.
 func TestCheckOfAnOldServer(t *testing.T) {
 	found := map[string]driver.Finding{}
-	e := &examination{Report: func(f driver.Finding) { found[f.Subject] = f }, info: "redis_version:6.2.14\r\nrole:master\r\n"}
+	e := &examination{Report: func(f driver.Finding) { found[f.Subject] = f }, store: &store{},
+		info: "redis_version:6.2.14\r\nrole:master\r\n"}
 	e.server(t.Context())
 	wantFinding(t, found, subjectServer, driver.LevelWrong, "6.2.14")
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/test/postgrestest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
@@ -27,7 +26,9 @@ func TestBesideTheBuildBefore(t *testing.T) {
 	t.Parallel()
 	before, today := builds(t)
 	all := backends(t)
-	all["postgres"] = postgrestest.URL(t)
+	for folder, url := range modules() {
+		all[folder] = url(t)
+	}
 	for name, url := range all {
 		if d, _ := driver.Describe(url); d.Reach == driver.ReachProcess {
 			continue // no other process sees the lock
@@ -285,8 +286,7 @@ func (s *besides) breaks(t *testing.T) {
 	s.both(t, lock)
 }
 
-// A waiter of the other build takes the lock of a dead holder over: at its TTL, or when its guardian has released it, which only
-// today's build has, on Linux.
+// A waiter of the other build takes the lock of a dead holder over: at its TTL, or when its guardian has released it, on Linux.
 func (s *besides) crash(t *testing.T) {
 	lock := s.lock(t)
 	holder := s.run(t, s.first, lock)
@@ -301,7 +301,7 @@ func (s *besides) crash(t *testing.T) {
 	if len(found.History) != 1 {
 		t.Fatalf("after the crash: %+v", found)
 	}
-	if end := found.History[0].End; !s.ended(end, "expired") && (s.first.name != "today" || end != "released") {
+	if end := found.History[0].End; !s.ended(end, "expired") && end != "released" {
 		t.Errorf("after the crash: %+v", found)
 	}
 	stop(t, next)

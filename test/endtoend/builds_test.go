@@ -42,7 +42,8 @@ func builds(t *testing.T) (before, today build) {
 	}
 	compile := func(name, source string) build {
 		b := build{name, filepath.Join(dir, name)}
-		cmd := exec.Command("go", "build", "-trimpath", "-o", b.path, ".") // so that Go's cache does not depend on the folder
+		// Go's cache does not depend on the folder, with -trimpath.
+		cmd := exec.Command("go", "build", "-tags", "full", "-trimpath", "-o", b.path, ".")
 		cmd.Dir = filepath.Join(source, "cmd", "holdfast")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build of %s: %v\n%s", source, err, out)

@@ -58,6 +58,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a = s.review(decode(body))
 	case verb == "readyz":
 		a = s.ready()
+	case verb == "version":
+		a = answer{http.StatusOK, object{"major": "1", "minor": "36", "gitVersion": "v1.36.0"}}
 	case !found:
 		http.NotFound(w, r)
 		return
@@ -104,6 +106,8 @@ func verbOf(r *http.Request, name string) string {
 	switch {
 	case r.URL.Path == "/readyz":
 		return "readyz"
+	case r.URL.Path == "/version":
+		return "version"
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
 		return "review"
 	case r.Method == http.MethodPost:

@@ -121,6 +121,7 @@ func (s *Server) read(r *http.Request, body []byte) awstest.Call {
 		Request: req,
 		About:   func(key string) bool { return req.Action == "ListBucket" && strings.HasPrefix(key, req.Key) },
 		Do: func(w http.ResponseWriter) {
+			w.Header().Set("Server", "AmazonS3")
 			if bucket != Bucket {
 				fail(w, http.StatusNotFound, "NoSuchBucket")
 				return

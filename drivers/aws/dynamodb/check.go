@@ -70,7 +70,7 @@ func (e *examination) checkTable(ctx context.Context) (goOn bool) {
 		e.Wrong(subjectTable, "Name another table, or make one.", s.createCommand(), "%v", driver.ErrorText(err))
 		return false
 	}
-	e.OK(subjectTable, "%s answers, and is one for locks", s.Name)
+	e.Of("a table of one region").OK(subjectTable, "%s answers, and is one for locks", s.Name)
 	return true
 }
 

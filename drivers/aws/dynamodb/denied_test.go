@@ -20,7 +20,7 @@ func findings(t *testing.T, l *Locker) string {
 	t.Helper()
 	var b strings.Builder
 	if err := l.Capabilities().Checker.Check(t.Context(), func(f driver.Finding) {
-		fmt.Fprintf(&b, "%s: %s: %s %s %s\n", f.Subject, f.Level, f.Detail, f.Remedy, f.Command)
+		fmt.Fprintf(&b, "%s: %s: %s %s %s %s\n", f.Subject, f.Level, f.Detail, f.Remedy, f.Command, f.Server)
 	}); err != nil {
 		t.Error(err)
 	}

@@ -73,7 +73,7 @@ func (s *store) checkBucket(ctx context.Context, r driverutil.Report) (goOn bool
 		r.Wrong(subjectBucket, "Correct what the message names.", "", "%v", driver.ErrorText(s.refused(answer)))
 		return false
 	}
-	r.OK(subjectBucket, "it answers, and accepts the credential")
+	r.Of(answer.Header.Get("Server")).OK(subjectBucket, "it answers, and accepts the credential")
 	return true
 }
 

@@ -21,7 +21,7 @@ func findings(t *testing.T, l *Locker) string {
 	t.Helper()
 	var b strings.Builder
 	if err := l.Check(t.Context(), func(f driver.Finding) {
-		fmt.Fprintf(&b, "%s: %s: %s %s %s\n", f.Subject, f.Level, f.Detail, f.Remedy, f.Command)
+		fmt.Fprintf(&b, "%s: %s: %s %s %s %s\n", f.Subject, f.Level, f.Detail, f.Remedy, f.Command, f.Server)
 	}); err != nil {
 		t.Error(err)
 	}
@@ -179,8 +179,8 @@ func TestCheck(t *testing.T) {
 		deny    string
 		want    []string
 	}{
-		"in order": {nil, "", []string{"bucket: ok", "rights: ok", "lifecycle rules: ok", "old versions: ok: the bucket keeps none",
-			"clocks: ok", "store: ok", "conditional writes: not checked"}},
+		"in order": {nil, "", []string{"bucket: ok", "AmazonS3", "rights: ok", "lifecycle rules: ok",
+			"old versions: ok: the bucket keeps none", "clocks: ok", "store: ok", "conditional writes: not checked"}},
 		"versions": {map[string]string{"versioning": versioned}, "", []string{"old versions: doubtful", "NoncurrentVersionExpiration"}},
 		"versions that a rule removes": {map[string]string{"versioning": versioned, "lifecycle": rules("Enabled", "<Prefix/>"+old)}, "",
 			[]string{`old versions: ok: the rule "r1" removes them after 1 days`, "lifecycle rules: ok"}},
