@@ -91,7 +91,7 @@ func keyOf(value string, revision int64) []byte {
 
 // done is the answer to a transaction that has written.
 func done(cluster int64) []byte {
-	return appendBytes(appendFlag(from(cluster), 2, true), 3, appendBytes(nil, 2, nil))
+	return appendSetBytes(appendFlag(from(cluster), 2, true), 3, appendSetBytes(nil, 2, nil))
 }
 
 // html is what another server answers.

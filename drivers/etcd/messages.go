@@ -140,7 +140,7 @@ type compare struct {
 func (c compare) append(to []byte) []byte {
 	to = appendBytes(appendNumber(to, 2, c.Target), 3, c.Key)
 	if c.Target == targetValue {
-		return appendBytes(to, 7, c.Value)
+		return appendSetBytes(to, 7, c.Value)
 	}
 	return appendSet(to, 6, c.ModRevision)
 }

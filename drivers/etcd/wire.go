@@ -40,15 +40,23 @@ func appendFlag(to []byte, id int, is bool) []byte {
 	return to
 }
 
-// appendBytes adds a field with bytes.
+// appendBytes adds a field with bytes. None are left out: to etcd, an end of a range that is there and empty is the end of all keys.
 func appendBytes(to []byte, id int, bytes []byte) []byte {
+	if len(bytes) == 0 {
+		return to
+	}
+	return appendSetBytes(to, id, bytes)
+}
+
+// appendSetBytes adds a field with bytes, also with none.
+func appendSetBytes(to []byte, id int, bytes []byte) []byte {
 	to = binary.AppendUvarint(to, uint64(id)<<3|kindBytes)
 	return append(binary.AppendUvarint(to, uint64(len(bytes))), bytes...)
 }
 
 // appendMessage adds a field with a message.
 func appendMessage(to []byte, id int, m message) []byte {
-	return appendBytes(to, id, m.append(nil))
+	return appendSetBytes(to, id, m.append(nil))
 }
 
 // field is one of a message that has come: a number or bytes. The bytes are a part of the message.

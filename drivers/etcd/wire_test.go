@@ -16,19 +16,20 @@ func TestEncoding(t *testing.T) {
 		"nothing": {nothing{}, ""},
 		"a range": {rangeRequest{Key: []byte("k"), RangeEnd: []byte("l"), Limit: 300, Revision: 1, CountOnly: true},
 			"\n\x01k\x12\x01l\x18\xac\x02 \x01H\x01"},
-		"a key":             {rangeRequest{Key: []byte("k")}, "\n\x01k\x12\x00"},
+		"a key":             {rangeRequest{Key: []byte("k")}, "\n\x01k"}, // with an empty end it would be all keys from it on
 		"a put":             {putRequest{Key: []byte("k"), Value: []byte("v"), PrevKV: true}, "\n\x01k\x12\x01v \x01"},
 		"no revision":       {compare{Key: []byte("k"), Target: targetMod}, "\x10\x02\x1a\x01k0\x00"}, // of a choice, so it must be there
 		"a revision":        {compare{Key: []byte("k"), Target: targetMod, ModRevision: 5}, "\x10\x02\x1a\x01k0\x05"},
-		"a negative number": {compare{Target: targetMod, ModRevision: -1}, "\x10\x02\x1a\x000\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"},
+		"a negative number": {compare{Target: targetMod, ModRevision: -1}, "\x10\x020\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"},
+		"an empty value":    {compare{Target: targetValue}, "\x10\x03:\x00"},
 		"a value":           {compare{Key: []byte("k"), Target: targetValue, Value: []byte("v")}, "\x10\x03\x1a\x01k:\x01v"},
-		"a watch":           {watchRequest{rangeRequest{Key: []byte("k")}}, "\n\x05\n\x01k\x12\x00"},
+		"a watch":           {watchRequest{rangeRequest{Key: []byte("k")}}, "\n\x03\n\x01k"},
 		"credentials":       {credentials{"u", "p"}, "\n\x01u\x12\x01p"},
 		"a transaction": {txnRequest{
 			Compare: []compare{{Key: []byte("k"), Target: targetMod}},
 			Success: []operation{{Put: &putRequest{Key: []byte("k")}}},
 			Failure: []operation{{Range: &rangeRequest{Key: []byte("k")}}},
-		}, "\n\x07\x10\x02\x1a\x01k0\x00\x12\x07\x12\x05\n\x01k\x12\x00\x1a\x07\n\x05\n\x01k\x12\x00"},
+		}, "\n\x07\x10\x02\x1a\x01k0\x00\x12\x05\x12\x03\n\x01k\x1a\x05\n\x03\n\x01k"},
 	} {
 		if got := c.message.append(nil); string(got) != c.want {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
@@ -50,8 +51,8 @@ func TestDecoding(t *testing.T) {
 	}
 	var l memberList
 	member := appendFlag(appendBytes(appendNumber(nil, 1, 8), 2, []byte("m0")), 5, true)
-	if err := decode(appendBytes(appendBytes(from(7), 2, with(member)), 2, nil), &l); err != nil || len(l.Members) != 2 ||
-		l.Members[0] != (listed{8, "m0", true}) || l.Members[1] != (listed{}) {
+	if err := decode(appendBytes(appendBytes(from(7), 2, with(member)), 2, appendNumber(nil, 1, 9)), &l); err != nil || len(l.Members) != 2 ||
+		l.Members[0] != (listed{8, "m0", true}) || l.Members[1] != (listed{ID: 9}) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	var a alarmList
@@ -81,7 +82,7 @@ type encoded struct{ fields []byte }
 
 func (e *encoded) take(f field) error {
 	if f.bytes != nil {
-		e.fields = appendBytes(e.fields, int(f.id), f.bytes)
+		e.fields = appendSetBytes(e.fields, int(f.id), f.bytes)
 	} else {
 		e.fields = appendSet(e.fields, int(f.id), int64(f.number))
 	}
