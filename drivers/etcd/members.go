@@ -13,14 +13,18 @@ type member struct {
 	url  string // such as https://etcd1:2379
 	name string // such as etcd1:2379, for errors
 
-	// known says that its latest answer was that of a member of this cluster, and that it has not failed since. The mu of the members
-	// guards it.
+	// The mu of the members guards what follows.
+
+	// known says that its latest answer was that of a member of this cluster, and that it has not failed since.
 	known bool
+	// connections are those for new requests.
+	connections *connections
 }
 
 // members are the addresses of a cluster. One is asked until it fails. Then the next one is.
 type members struct {
-	all []*member
+	all     []*member
+	connect func() *connections // makes those to a member
 
 	mu      sync.Mutex
 	current int
@@ -30,8 +34,11 @@ type members struct {
 	end     context.CancelFunc
 }
 
-func newMembers(all []*member) *members {
-	m := &members{all: all}
+func newMembers(all []*member, connect func() *connections) *members {
+	m := &members{all: all, connect: connect}
+	for _, one := range all {
+		one.connections = connect()
+	}
 	m.present, m.end = context.WithCancel(context.Background())
 	return m
 }
@@ -53,7 +60,25 @@ func (m *members) leave(failed *member) {
 	}
 }
 
-// move makes another member the current one. With one member it only ends what uses it: its connections may be dead. mu is held.
+// use returns the connections for a request to a member. done is called when it has ended.
+func (m *members) use(one *member) (c *connections, done func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return one.connections, one.connections.use() // before they can be left
+}
+
+// silent notes that a member has not answered, on these connections. What has cut one of them has perhaps cut them all.
+func (m *members) silent(failed *member, c *connections) {
+	m.leave(failed)
+	m.mu.Lock()
+	if failed.connections == c {
+		failed.connections = m.connect()
+	}
+	m.mu.Unlock()
+	c.leave()
+}
+
+// move makes another member the current one. With one member it only ends what uses it: its connection may be dead. mu is held.
 func (m *members) move(to int) {
 	m.current = to
 	m.end()
@@ -97,9 +122,16 @@ func (m *members) note(from *member, cluster uint64) error {
 	return nil
 }
 
-// close ends what uses the current member.
+// close ends what uses the current member, and the connections.
 func (m *members) close() {
+	var open []*connections
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.end()
+	for _, one := range m.all {
+		open = append(open, one.connections)
+	}
+	m.mu.Unlock()
+	for _, c := range open {
+		c.leave()
+	}
 }

@@ -9,10 +9,8 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"io"
 	"math/big"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -31,8 +29,11 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
+// usages are those of a certificate of a member that the tests ask over its gateway, which is a client of the member.
+var usages = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+
 // sign makes a certificate and its key, signed by the authority or, without one, by itself.
-func (a *authority) sign(t *testing.T, name, commonName string) (certFile, keyFile string) {
+func (a *authority) sign(t *testing.T, name, commonName string, usages ...x509.ExtKeyUsage) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,8 +46,7 @@ func (a *authority) sign(t *testing.T, name, commonName string) (certFile, keyFi
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: commonName}, NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // the gateway is a client of its member
-		IsCA:        a.cert == nil, BasicConstraintsValid: true,
+		ExtKeyUsage: usages, IsCA: a.cert == nil, BasicConstraintsValid: true,
 	}
 	parent, signer := template, key
 	if a.cert != nil {
@@ -66,29 +66,30 @@ func (a *authority) sign(t *testing.T, name, commonName string) (certFile, keyFi
 		}
 		a.key = key
 	}
-	certFile, keyFile = filepath.ToSlash(filepath.Join(a.dir, name+".pem")), filepath.ToSlash(filepath.Join(a.dir, name+"-key.pem"))
-	for file, block := range map[string]*pem.Block{
-		certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: private},
-	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return certFile, keyFile
+	return a.write(t, name+".pem", "CERTIFICATE", der), a.write(t, name+"-key.pem", "PRIVATE KEY", private)
 }
 
-// The TLS of a program's own client of etcd asks for HTTP/2, which that speaks. The driver does not.
+// write writes a file.
+func (a *authority) write(t *testing.T, name, kind string, der []byte) (file string) {
+	t.Helper()
+	file = filepath.ToSlash(filepath.Join(a.dir, name))
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// The driver uses the TLS of a program's own client, and asks for HTTP/2 whatever that asks for. It leaves it as it is.
 func TestTLSOfAnotherClient(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "{"+fakeHeader+"}")
-	}))
+	f := &fake{answers: map[string]reply{}}
+	s := httptest.NewUnstartedServer(f.handler(t))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	own := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+	own := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	target, err := targetOf(Config{Endpoints: []string{s.URL}, TLS: own})
 	if err != nil {
 		t.Fatal(err)
@@ -99,18 +100,19 @@ func TestTLSOfAnotherClient(t *testing.T) {
 	}
 	used := newStore(target, c)
 	defer func() { _ = used.close(t.Context()) }()
-	if _, err := used.Get(t.Context(), "k"); err != nil || len(own.NextProtos) != 1 {
+	if _, err := used.Get(t.Context(), "k"); err != nil || len(own.NextProtos) != 1 || own.NextProtos[0] != "http/1.1" {
 		t.Errorf("%v, and the program's own configuration has %v", err, own.NextProtos)
 	}
 }
 
-// A member that demands a client's certificate serves locks to those that have one, also with a user. It takes no user from a certificate.
+// A member that demands a client's certificate serves locks to those that have one, also with a user. The common name of a certificate is
+// a user, too.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	ca := &authority{dir: t.TempDir()}
-	caFile, _ := ca.sign(t, "ca", "authority")
-	serverCert, serverKey := ca.sign(t, "server", "")
-	cert, key := ca.sign(t, "client", "")
+	caFile, _ := ca.sign(t, "ca", "authority", usages...)
+	serverCert, serverKey := ca.sign(t, "server", "", usages...)
+	cert, key := ca.sign(t, "client", "", usages...)
 	s := etcdtest.StartTLS(t, cert, key, "--cert-file="+serverCert, "--key-file="+serverKey, "--client-cert-auth", "--trusted-ca-file="+caFile)
 	rawURL := func(user, certFile, keyFile string) string {
 		return "etcds://" + user + s.Addr() + "?requestTimeout=30s&caFile=" + caFile + "&certFile=" + certFile + "&keyFile=" + keyFile
@@ -143,9 +145,10 @@ func TestTLS(t *testing.T) {
 		lasting bool
 		want    string
 	}{
-		"no TLS":            {urlOf(s.Addr()), false, "the scheme is etcds"},
-		"unknown authority": {"etcds://" + s.Addr(), true, "caFile"},
-		"no certificate":    {"etcds://" + s.Addr() + "?caFile=" + caFile, false, "certificate"},
+		"no TLS":               {urlOf(s.Addr()), false, "the scheme is etcds"},
+		"TLS with a plain one": {"etcds://" + etcdtest.Shared(t).Addr(), false, "the scheme is etcd"},
+		"unknown authority":    {"etcds://" + s.Addr(), true, "caFile"},
+		"no certificate":       {"etcds://" + s.Addr() + "?caFile=" + caFile, false, "certificate"},
 	} {
 		if _, err := Open(t.Context(), c.url); err == nil || driver.Lasting(err) != c.lasting || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q, lasting: %v", what, err, c.want, c.lasting)
@@ -160,9 +163,29 @@ func TestTLS(t *testing.T) {
 	if err := openAt(t, rawURL(appUser+":"+appPassword+"@", cert, key)).Release(t.Context(), lease); err != nil {
 		t.Error(err)
 	}
-	named, namedKey := ca.sign(t, "named", appUser)
-	if _, err := Open(t.Context(), rawURL("", named, namedKey)); !errors.Is(err, driver.ErrDenied) ||
-		!strings.Contains(err.Error(), "common name") {
-		t.Errorf("a certificate with a common name: %v", err)
+	named, namedKey := ca.sign(t, "named", appUser, x509.ExtKeyUsageClientAuth)
+	lease, err = openAt(t, rawURL("", named, namedKey)).TryAcquire(t.Context(), request("n", "c"))
+	if err != nil || lease.Token == 0 {
+		t.Errorf("the user of a certificate: %+v, %v", lease, err)
 	}
+	unknown, unknownKey := ca.sign(t, "unknown", "nobody", x509.ExtKeyUsageClientAuth)
+	if _, err := Open(t.Context(), rawURL("", unknown, unknownKey)); !errors.Is(err, driver.ErrDenied) {
+		t.Errorf("a certificate of nobody: %v", err)
+	}
+}
+
+// The certificate of a member need not be valid for clients.
+func TestTLSWithoutGateway(t *testing.T) {
+	t.Parallel()
+	ca := &authority{dir: t.TempDir()}
+	caFile, _ := ca.sign(t, "ca", "authority", usages...)
+	serverCert, serverKey := ca.sign(t, "server", "", x509.ExtKeyUsageServerAuth)
+	cert, key := ca.sign(t, "client", "", x509.ExtKeyUsageClientAuth)
+	s := etcdtest.StartTLS(t, cert, key, "--cert-file="+serverCert, "--key-file="+serverKey, "--client-cert-auth", "--trusted-ca-file="+caFile,
+		"--enable-grpc-gateway=false")
+	l := openAt(t, "etcds://"+s.Addr()+"?requestTimeout=30s&caFile="+caFile+"&certFile="+cert+"&keyFile="+key)
+	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err != nil {
+		t.Error(err)
+	}
+	next(t, follow(t, l.store, "n"))
 }
