@@ -119,4 +119,5 @@ if $dry; then
 fi
 cd "$OLDPWD" || exit
 for tag in $tags; do git fetch --quiet "$work/clone" "refs/tags/$tag:refs/tags/$tag"; done
-echo "made the tags. To publish them: git push origin $tags"
+echo "made the tags. GitHub starts no workflow for a push of more than three tags, so $version is pushed by itself, and last:"
+echo "git push origin ${tags#* } && git push origin $version"
