@@ -85,7 +85,7 @@ else
 endif
 
 .PHONY: verify
-verify: ## run every check: an hour, needs Docker (PARTS='long integration' for some of them)
+verify: ## run every check: three hours, needs Docker (PARTS='long integration' for some of them)
 	@tools/verify.sh $(PARTS)
 
 # The packages whose tests need no server. CI answers with this first.

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# release-check.sh [BASE] checks what a release promises, of the commit that is checked out:
+# release-check.sh [BASE] checks what a release promises. The release is that whose commit is checked out, or else the next one: then
+# "tools/release.sh --dry-run" makes in a clone the commit that would be tagged, from which "go install" and "go get" must work. Of it:
 #   - the released command is the same, byte for byte, if it is built again in another folder, without what the first build has cached;
 #     that which "go install" builds is not larger than 30 MiB for Linux;
 #   - the library's API is compatible with that of BASE, a tag or commit: by default the last tag;
 #   - the licence of every module in the command is known;
-#   - "go install" and "go get" work with the commit that tools/release.sh would tag;
 #   - goreleaser makes everything that it would publish, twice, and archives, packages and formula are the same. The image needs a running
 #     engine of Docker, such as that of integration/images/engine.sh; no registry is asked.
-# PLATFORMS names other systems to build for. CHECKS names some of the checks: build api licences install goreleaser.
+# PLATFORMS names other systems to build for. CHECKS names some of the checks: build api licences install goreleaser; install is the
+# dry run, which all but api begin with.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go} base=${1:-} bin=$PWD/.cache/bin
@@ -18,13 +19,31 @@ max_mib=30 # of the command that "go install" builds for Linux
 goreleaser=v2.9.0 syft=v1.22.0 # as in .github/workflows/release.yml
 apidiff=v0.0.0-20250620022241-b7579e27df2b
 work=$(mktemp -d "${TMPDIR:-/tmp}/holdfast-check-XXXXXX")
-trap 'rm -rf "$work"' EXIT
+trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
 wanted() { case " $checks " in *" $1 "*) true ;; *) false ;; esac; }
 
+# The version: of the tag; or of the section of the changelog that is begun; or the one after the last tag.
+source=$PWD
+version=$(git tag --points-at HEAD --list 'v[0-9]*')
+if [ -z "$version" ]; then
+	version=$(sed -nE 's/^## \[([0-9][^]]*)\].*/v\1/p' CHANGELOG.md | sed -n 1p)
+	if [ -z "$version" ] || git rev-parse -q --verify "refs/tags/$version" >/dev/null; then
+		version=$(git tag --list 'v[0-9]*' --sort=-version:refname | awk -F. 'NR == 1 { print $1 "." $2 + 1 ".0" }')
+		version=${version:-v0.1.0}
+	fi
+	if [ "$checks" != api ]; then
+		tools/release.sh --dry-run "$version" "$work/release" >"$work/release.log" 2>&1 || { cat "$work/release.log"; exit 1; }
+		source=$work/release/clone
+		# From here on the go command finds the released modules where release.sh put them.
+		cached=file://$("$go" env GOMODCACHE)/cache/download
+		export GOPROXY="file://$work/release/proxy,$cached,$("$go" env GOPROXY)" GONOSUMDB=$root GOMODCACHE=$work/release/mod
+	fi
+fi
+
 if wanted build; then
-	echo "the same bytes from $(git rev-parse --short HEAD), built twice with $("$go" env GOVERSION):"
-	git clone --quiet . "$work/first"
-	git clone --quiet . "$work/second/with a longer name"
+	echo "the same bytes from $version, $(git -C "$source" rev-parse --short HEAD), built twice with $("$go" env GOVERSION):"
+	git clone --quiet "$source" "$work/first"
+	git clone --quiet "$source" "$work/second/with a longer name"
 	build() { # FOLDER PLATFORM OUTPUT [TAGS]: the flags of tools/goreleaser.yaml, where TAGS is full
 		(cd "$1/cmd/holdfast" && CGO_ENABLED=0 GOFLAGS='' GOOS=${2%/*} GOARCH=${2#*/} \
 			"$go" build -trimpath -tags "${4-full}" -ldflags '-s -w' -o "$3" .)
@@ -69,14 +88,12 @@ if wanted api; then
 fi
 
 if wanted licences; then
-	"$go" run ./tools/licences
-	echo 'licences: .cache/release/THIRD_PARTY.md has them all'
+	(cd "$source" && "$go" run ./tools/licences)
+	echo "licences: the page of $version has those of $(grep -c '^| .* | v[0-9]' "$source/.cache/release/THIRD_PARTY.md") modules"
 fi
 
-if wanted install; then
-	next=v0.0.1-check
-	tools/release.sh --dry-run $next >"$work/release.log" 2>&1 || { cat "$work/release.log"; exit 1; }
-	echo "release.sh --dry-run: $(grep "^holdfast $next" "$work/release.log")"
+if wanted install && [ "$source" != "$PWD" ]; then
+	echo "release.sh --dry-run: $(grep "^holdfast $version" "$work/release.log")"
 	sed -n '/a proxy made of the tags/,/^dry run/p' "$work/release.log"
 fi
 
@@ -85,12 +102,14 @@ if wanted goreleaser; then
 	for tool in "goreleaser github.com/goreleaser/goreleaser/v2@$goreleaser" "syft github.com/anchore/syft/cmd/syft@$syft"; do
 		[ -x "$bin/${tool%% *}" ] || GOFLAGS='' GOBIN=$bin "$go" install "${tool#* }"
 	done
-	skip=publish
-	docker version >/dev/null 2>&1 || { skip=publish,docker && echo 'Docker does not answer, so no image is made'; }
+	skip=publish,announce
+	docker version >/dev/null 2>&1 || { skip=$skip,docker && echo 'Docker does not answer, so no image is made'; }
+	"$source/tools/changelog.sh" notes "$version" >"$work/notes.md"
 	for try in first second; do
-		git clone --quiet . "$work/$try-release"
-		(cd "$work/$try-release" && PATH=$bin:$PATH goreleaser check --quiet tools/goreleaser.yaml &&
-			PATH=$bin:$PATH goreleaser release -f tools/goreleaser.yaml --snapshot --skip=$skip) >"$work/$try.log" 2>&1 ||
+		git clone --quiet "$source" "$work/$try-release"
+		(cd "$work/$try-release" && export PATH="$bin:$PATH" GORELEASER_CURRENT_TAG="$version" &&
+			goreleaser check --quiet tools/goreleaser.yaml &&
+			goreleaser release -f tools/goreleaser.yaml --skip=$skip --release-notes "$work/notes.md") >"$work/$try.log" 2>&1 ||
 			{ cat "$work/$try.log"; exit 1; }
 		dist=$work/$try-release/.cache/dist
 		# A list of contents has a number of its own and the time at which it was made.
@@ -100,9 +119,11 @@ if wanted goreleaser; then
 	cmp "$work/first.sums" "$work/second.sums"
 	(cd "$dist" && ls -l -- *.tar.gz *.zip *.deb *.rpm *.json SHA256SUMS homebrew/*.rb) | awk '{ print $5, $9 }'
 	echo 'goreleaser: archives, packages and formula are the same twice'
-	if [ $skip = publish ]; then
-		image=$(docker images --format '{{.Repository}}:{{.Tag}}' | awk '/holdfast-go\/holdfast:.*-amd64/ && !n++')
-		docker run --rm "$image" version
-		docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep 'holdfast-go/holdfast:'
+	if [ $skip = publish,announce ]; then
+		image=ghcr.io/holdfast-go/holdfast:${version#v}
+		docker run --rm "$image-amd64" version >"$work/version"
+		cat "$work/version"
+		grep -q "^holdfast $version " "$work/version"
+		docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep "^$image-"
 	fi
 fi

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # release.sh vX.Y.Z makes the commit and the tags of a release, and pushes nothing: it prints the command that does.
-# release.sh --dry-run vX.Y.Z does the same in a clone in a temporary folder, where it also cuts the section of the changelog.
+# release.sh --dry-run vX.Y.Z [FOLDER] does the same in a clone, where it also cuts the section of the changelog unless that is there.
+# It leaves the clone, FOLDER/clone, in a folder that it makes, with a module proxy, FOLDER/proxy; without FOLDER nothing stays.
 # Both then install the command from there with "go install …@vX.Y.Z", and get the library and a driver with "go get" from a module
 # proxy made of the tags, as a user will.
 #
@@ -11,11 +12,12 @@
 set -euo pipefail
 dry=false
 if [ "${1:-}" = --dry-run ]; then dry=true && shift; fi
-version=${1:-}
-if ! [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]]; then
-	echo 'usage: tools/release.sh [--dry-run] vX.Y.Z' >&2
+version=${1:-} folder=${2:-}
+if ! [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || { [ -n "$folder" ] && ! $dry; }; then
+	echo 'usage: tools/release.sh vX.Y.Z, or tools/release.sh --dry-run vX.Y.Z [FOLDER]' >&2
 	exit 2
 fi
+if [ -n "$folder" ]; then mkdir "$folder" && folder=$(cd "$folder" && pwd); fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 root=github.com/holdfast-go/holdfast
@@ -28,14 +30,17 @@ if git rev-parse -q --verify "refs/tags/$version" >/dev/null; then fail "the tag
 case $version in v0.* | v1.*) ;; *) fail "from v2 on, the module's path must end with the major version" ;; esac
 $dry || grep -q "^## \[${version#v}\]" CHANGELOG.md || fail "CHANGELOG.md has no section [${version#v}]"
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/holdfast-release-XXXXXX")
-trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
+work=$folder
+if [ -z "$work" ]; then
+	work=$(mktemp -d "${TMPDIR:-/tmp}/holdfast-release-XXXXXX")
+	trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
+fi
 git clone --quiet --no-local . "$work/clone"
 cd "$work/clone"
 git config user.name "$(git -C "$OLDPWD" config user.name || echo release)"
 git config user.email "$(git -C "$OLDPWD" config user.email || echo release@localhost)"
 
-if $dry; then
+if $dry && ! grep -q "^## \[${version#v}\]" CHANGELOG.md; then
 	tools/changelog.sh cut "$version"
 	git commit --quiet --all --message "Changelog: $version"
 fi
@@ -79,6 +84,7 @@ GOMODCACHE=$work/mod2 GOBIN=$work/bin CGO_ENABLED=0 "${private[@]}" "$go" instal
 "$work/bin/holdfast" version | grep -q "holdfast $version " || fail "the command has another version"
 echo "getting $root and its drivers from a proxy made of the tags, as a user will"
 mkdir "$work/mod3" "$work/mod4" "$work/user"
+ln -s mod3/cache/download "$work/proxy"
 for module in "" $modules; do
 	GOMODCACHE=$work/mod3 "${private[@]}" "$go" mod download "$root${module:+/$module}@$version" # it keeps what a proxy serves
 done
@@ -105,7 +111,7 @@ cat >"$work/user/main.go" <<-EOF
 EOF
 (
 	cd "$work/user"
-	export GOMODCACHE=$work/mod4 GOPROXY="file://$work/mod3/cache/download,$GOPROXY" "GONOSUMDB=$root"
+	export GOMODCACHE=$work/mod4 GOPROXY="file://$work/proxy,$GOPROXY" "GONOSUMDB=$root"
 	"$go" mod init example.com/user 2>/dev/null
 	"$go" get "$root@$version" "$root/drivers/postgres@$version" 2>"$work/get.log" || { cat "$work/get.log"; exit 1; }
 	"$go" mod tidy 2>"$work/get.log" || { cat "$work/get.log"; exit 1; }
@@ -119,4 +125,5 @@ if $dry; then
 fi
 cd "$OLDPWD" || exit
 for tag in $tags; do git fetch --quiet "$work/clone" "refs/tags/$tag:refs/tags/$tag"; done
-echo "made the tags. To publish them: git push origin $tags"
+echo "made the tags. GitHub starts no workflow for a push of more than three tags, so $version is pushed by itself, and last:"
+echo "git push origin ${tags#* } && git push origin $version"

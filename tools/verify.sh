@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # verify.sh [PART…] runs every check, or these parts of them, and says how long each takes. It goes on after a part that fails
-# and ends with a list. It needs Docker for the part integration, and about an hour on two processors.
+# and ends with a list. It needs Docker for the part integration, and three hours on two processors.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null

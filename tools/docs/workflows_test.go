@@ -4,9 +4,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -47,6 +49,88 @@ func TestWorkflows(t *testing.T) {
 				t.Errorf("%s: make %s: %s", name, m[1], problem)
 			}
 		}
+	}
+}
+
+// "make verify" loops over all modules, of which those that are not released do not compile in the commit of a tag. So the workflow of
+// a release runs it on the commit before, from which the tag's may differ in go.mod and go.sum files alone. It takes three hours.
+func TestReleaseIsChecked(t *testing.T) {
+	jobs := workflowJobs(t, "release.yml")
+	check, guard, found := jobs["check"], "", false
+	if _, rest, ok := strings.Cut(check, "        run: |\n"); ok {
+		guard, check, found = strings.Cut(rest, "      - run: git checkout --quiet --detach HEAD~1\n")
+	}
+	if !found || !strings.Contains(check, "make verify\n") {
+		t.Fatal("the job check does not look at the tag's commit, check out the one before, and run make verify, in this order")
+	}
+	for name, job := range jobs {
+		if name != "check" && regexp.MustCompile(`make (verify|test|lint|vet-quick\n)|\.ci/run`).MatchString(job) {
+			t.Errorf("the job %s runs on the tag's commit what loops over the modules that are not released", name)
+		}
+	}
+	if !strings.HasPrefix(jobs["release"], "    needs: [check, tagged]\n") {
+		t.Error("the job release does not wait for the jobs check and tagged")
+	}
+	for of, job := range map[string]string{"release.yml": jobs["check"], "nightly.yml": workflowJobs(t, "nightly.yml")["check"]} {
+		limit := regexp.MustCompile(`(?m)^    timeout-minutes: (\d+)\b`).FindStringSubmatch(job)
+		if limit == nil {
+			t.Errorf("%s: the job check has no timeout-minutes", of)
+		} else if minutes, _ := strconv.Atoi(limit[1]); minutes < 300 || minutes > 360 {
+			t.Errorf("%s: the job check has timeout-minutes %d; 300 leave make verify time, 360 are GitHub's limit", of, minutes)
+		}
+	}
+
+	dir := t.TempDir()
+	script := func(text string) error {
+		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-c", text)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com",
+			"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s%s", text, out)
+		return err
+	}
+	commit := func(files ...string) {
+		t.Helper()
+		if err := script("mkdir -p cmd && for f in " + strings.Join(files, " ") + "; do date +%N >>$f; done && git add . && " +
+			"git commit -q -m x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := script("git init -q"); err != nil {
+		t.Fatal(err)
+	}
+	commit("go.mod")
+	if commit("cmd/go.mod", "cmd/go.sum", "go.sum"); script(guard) != nil {
+		t.Error("a tag's commit with go.mod and go.sum files is refused")
+	}
+	for _, other := range []string{"lock.go", "cmd/ago.mod", "go.mod.go"} {
+		if commit("cmd/go.mod", other); script(guard) == nil {
+			t.Errorf("a tag's commit that changes %s is not refused", other)
+		}
+	}
+}
+
+// workflowJobs returns the text of each job of a workflow.
+func workflowJobs(t *testing.T, file string) map[string]string {
+	t.Helper()
+	_, all, _ := strings.Cut(read(t, ".github/workflows/"+file), "\njobs:\n")
+	jobs, name := map[string]string{}, ""
+	for line := range strings.Lines(all) {
+		if title := regexp.MustCompile(`^  (\w+):\n$`).FindStringSubmatch(line); title != nil {
+			name = title[1]
+		} else {
+			jobs[name] += line
+		}
+	}
+	return jobs
+}
+
+// GitHub starts no workflow for a push of more than three tags, so the tag that starts the workflow is pushed by itself, after those of
+// the modules.
+func TestReleaseIsPushedByItself(t *testing.T) {
+	if !strings.HasSuffix(read(t, "tools/release.sh"), `echo "git push origin ${tags#* } && git push origin $version"`+"\n") {
+		t.Error("release.sh does not end with the two pushes")
 	}
 }
 

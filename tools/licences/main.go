@@ -20,6 +20,9 @@ import (
 	"strings"
 )
 
+// ours is the path of the root module. The paths of the others in this repository are below it.
+const ours = "github.com/holdfast-go/holdfast"
+
 // systems are those for which the command is released.
 var systems = []string{"linux", "darwin", "windows"}
 
@@ -37,8 +40,6 @@ var kinds = []struct{ name, phrase string }{
 // module is what "go list" says of a module.
 type module struct {
 	Path, Version, Dir string
-	Main               bool
-	Replace            *module
 }
 
 func main() {
@@ -78,29 +79,39 @@ func linked(dir string) ([]module, error) {
 		if err != nil {
 			return nil, fmt.Errorf("go list in %s for %s: %w", dir, system, err)
 		}
-		for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-			var pkg struct {
-				Dir    string
-				Module *module
-			}
-			if err := decoder.Decode(&pkg); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return nil, err
-			}
-			m := pkg.Module
-			if m == nil || m.Main || m.Replace != nil && m.Replace.Version == "" { // the standard library, or this repository
-				continue
-			}
-			for _, part := range append(parts(*m, pkg.Dir), *m) {
-				if !slices.ContainsFunc(all, func(other module) bool { return other.Path == part.Path }) {
-					all = append(all, part)
-				}
+		found, err := others(out)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range found {
+			if !slices.ContainsFunc(all, func(other module) bool { return other.Path == m.Path }) {
+				all = append(all, m)
 			}
 		}
 	}
 	slices.SortFunc(all, func(a, b module) int { return strings.Compare(a.Path, b.Path) })
 	return all, nil
+}
+
+// others returns the modules of packages that "go list" lists, with their parts, but neither the standard library nor the modules of
+// this repository, which folders replace on a branch and which have a version in the commit of a release.
+func others(list []byte) (all []module, err error) {
+	for decoder := json.NewDecoder(bytes.NewReader(list)); ; {
+		var pkg struct {
+			Dir    string
+			Module *module
+		}
+		if err := decoder.Decode(&pkg); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		m := pkg.Module
+		if m == nil || m.Path == ours || strings.HasPrefix(m.Path, ours+"/") {
+			continue
+		}
+		all = append(append(all, parts(*m, pkg.Dir)...), *m)
+	}
 }
 
 // parts returns the folders of a module, from a package's upwards, that have a licence of their own, such as copies of other

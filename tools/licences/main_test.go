@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,28 @@ func TestClassify(t *testing.T) {
 		if got := classify(text); got != want {
 			t.Errorf("%.40q is %q, want %q", text, got, want)
 		}
+	}
+}
+
+// The modules of this repository are not others' software, whether folders replace them, as on a branch, or they have a version, as in
+// the commit of a release. A module with a similar path is, and so is one that a folder replaces.
+func TestOurModules(t *testing.T) {
+	got, err := others([]byte(`{"Dir": "/go/src/fmt"}
+		{"Dir": "/cmd", "Module": {"Path": "github.com/holdfast-go/holdfast/cmd/holdfast", "Dir": "/cmd", "Main": true}}
+		{"Dir": "/repo", "Module": {"Path": "github.com/holdfast-go/holdfast", "Version": "v0.0.0", "Dir": "/repo", "Replace": {"Path": "../.."}}}
+		{"Dir": "/mod/holdfast", "Module": {"Path": "github.com/holdfast-go/holdfast", "Version": "v0.1.0", "Dir": "/mod/holdfast"}}
+		{"Dir": "/mod/nats", "Module": {"Path": "github.com/holdfast-go/holdfast/drivers/nats", "Version": "v0.1.0", "Dir": "/mod/nats"}}
+		{"Dir": "/mod/other", "Module": {"Path": "github.com/holdfast-go/holdfaster", "Version": "v1.0.0", "Dir": "/mod/other"}}
+		{"Dir": "/copy", "Module": {"Path": "example.com/replaced", "Version": "v1.0.0", "Dir": "/copy", "Replace": {"Path": "/copy"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, m := range got {
+		paths = append(paths, m.Path)
+	}
+	if want := []string{"github.com/holdfast-go/holdfaster", "example.com/replaced"}; !slices.Equal(paths, want) {
+		t.Errorf("the modules of others are %q, want %q", paths, want)
 	}
 }
 
