@@ -76,6 +76,56 @@ func TestDenied(t *testing.T) {
 	}
 }
 
+// A user without the rights to write can inspect and list, and opening writes nothing. A call that needs them says which one is missing.
+func TestReading(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	at := server.URL(t)
+	lease := acquire(t, open(t, at), "n", "a", 30*time.Second)
+	server.Deny("create", "patch")
+	writes := func() int { return server.Requests("create") + server.Requests("patch") }
+	before := writes()
+	d, _ := driver.Describe(at)
+	for what, openIt := range map[string]driver.Opener{"reading": d.OpenForReading, "check": d.OpenForCheck} {
+		reader, err := openIt(t.Context(), at)
+		if err != nil {
+			t.Errorf("for %s: %v", what, err)
+			continue
+		}
+		r, err := reader.Inspect(t.Context(), "n")
+		if err != nil || r.State != driver.StateHeld || r.Token != lease.Token {
+			t.Errorf("for %s: %+v, %v", what, r, err)
+		}
+		if r, err := reader.Inspect(t.Context(), "m"); err != nil || r.State != driver.StateFree {
+			t.Errorf("for %s: a lock without a Lease: %+v, %v", what, r, err)
+		}
+		listed := 0
+		for r, err := range reader.Capabilities().Lister.List(t.Context(), "") {
+			if listed++; err != nil || r.Name != "n" || r.Token != lease.Token {
+				t.Errorf("for %s: %+v, %v", what, r, err)
+			}
+		}
+		if n := writes(); n != before || listed != 1 {
+			t.Errorf("for %s: %d writes, %d locks listed", what, n-before, listed)
+		}
+		if err := reader.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	l := open(t, at)
+	lacks := func(verb string, err error) {
+		t.Helper()
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "cannot "+verb+" resource") {
+			t.Errorf("without the right to %s: %v", verb, err)
+		}
+	}
+	_, err := try(t, l, "m", "b", 30*time.Second)
+	lacks("create", err)
+	_, err = l.Renew(t.Context(), lease)
+	lacks("patch", err)
+	lacks("patch", l.Release(t.Context(), lease))
+}
+
 // The manifest has the rights that doctor asks for, and no other.
 func TestRole(t *testing.T) {
 	manifest, err := os.ReadFile("../../deploy/kubernetes/locks-role.yaml")
