@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
@@ -310,38 +309,3 @@ func TestEditedByHand(t *testing.T) {
 		t.Errorf("the token %d after %d", last.Token, next.Token)
 	}
 }
-
-// A plug-in for credentials that hangs holds no call up for longer than its context, and its output is not shown.
-func TestHangingPlugin(t *testing.T) {
-	t.Parallel()
-	hang := make(chan struct{})
-	done := make(chan struct{})
-	config := configFor("http://127.0.0.1:1")
-	config.ExecProvider = &clientcmdapi.ExecConfig{Command: "absent", APIVersion: "client.authentication.k8s.io/v1",
-		InteractiveMode: clientcmdapi.NeverExecInteractiveMode}
-	c := bounded(&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-		defer close(done)
-		<-hang
-		return nil, errors.New("late")
-	})}, config)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := c.Do(req)
-	if err == nil {
-		_ = answer.Body.Close()
-	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
-	close(hang)
-	<-done
-}
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements [http.RoundTripper].
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
