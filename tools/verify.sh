@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 make=${MAKE:-make}
 tools="$make -f tools/tools.mk"
-all='gate long newest lint vet-tool bench-tool page adapters examples stress s3 dynamodb nats model docs integration'
+all='gate long newest lint vet-tool bench-tool page adapters examples stress s3 dynamodb nats kubernetes model docs integration'
 
 part() {
 	case $1 in
@@ -23,6 +23,7 @@ part() {
 	s3) $tools test-s3 ;;                       # a real server of the protocol
 	dynamodb) $tools test-dynamodb ;;           # another implementation of the protocol
 	nats) $tools test-nats ;;
+	kubernetes) $tools test-kubernetes ;;       # a real API server: 5 minutes, and 10 more to build it once
 	model) HEAP=1g $make spec-quick ;;
 	docs) $make docs ;;
 	integration) integration ;;                 # real backends in containers with real faults, and a minute of chaos

@@ -16,6 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver/httpstore"
 )
 
+// serviceAccount is the folder in which client-go looks for the credential of a pod.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
+
 // load finds the API server, the credential and the namespace as kubectl does: in a file that is named, in those of the variable
 // KUBECONFIG, in ~/.kube/config, and in a pod with its service account.
 func (p place) load() (config *rest.Config, namespace string, err error) {
@@ -30,6 +33,10 @@ func (p place) load() (config *rest.Config, namespace string, err error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: p.context})
 	config, err = loader.ClientConfig()
 	switch {
+	case clientcmd.IsEmptyConfig(err) && os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+		return nil, "", errors.New("this pod has no token of a service account in " + serviceAccount + ": remove " +
+			"automountServiceAccountToken: false from the pod and its service account, or name a kubeconfig in the URL parameter " +
+			paramKubeconfig)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, "", errors.New("there is no kubeconfig, and this is no pod with a service account: name one in the URL parameter " +
 			paramKubeconfig + ", or in the variable KUBECONFIG")

@@ -22,23 +22,26 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if folder := os.Getenv(envPlugin); folder != "" {
+		os.Exit(plugin(folder))
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { os.Exit(code) }))
 }
 
 // open opens a Locker that the test closes. It races no writes.
-func open(t *testing.T, rawURL string, opts ...Option) *Locker {
-	t.Helper()
-	return openRacing(t, rawURL, append(opts, onlyReads)...)
+func open(tb testing.TB, rawURL string, opts ...Option) *Locker {
+	tb.Helper()
+	return openRacing(tb, rawURL, append(opts, onlyReads)...)
 }
 
 // openRacing is open with the races of conditional writes.
-func openRacing(t *testing.T, rawURL string, opts ...Option) *Locker {
-	t.Helper()
-	l, err := Open(t.Context(), rawURL, opts...)
+func openRacing(tb testing.TB, rawURL string, opts ...Option) *Locker {
+	tb.Helper()
+	l, err := Open(tb.Context(), rawURL, opts...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
+	tb.Cleanup(func() { _ = l.Close(context.WithoutCancel(tb.Context())) })
 	return l
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
@@ -74,6 +73,56 @@ func TestDenied(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A user without the rights to write can inspect and list, and opening writes nothing. A call that needs them says which one is missing.
+func TestReading(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	at := server.URL(t)
+	lease := acquire(t, open(t, at), "n", "a", 30*time.Second)
+	server.Deny("create", "patch")
+	writes := func() int { return server.Requests("create") + server.Requests("patch") }
+	before := writes()
+	d, _ := driver.Describe(at)
+	for what, openIt := range map[string]driver.Opener{"reading": d.OpenForReading, "check": d.OpenForCheck} {
+		reader, err := openIt(t.Context(), at)
+		if err != nil {
+			t.Errorf("for %s: %v", what, err)
+			continue
+		}
+		r, err := reader.Inspect(t.Context(), "n")
+		if err != nil || r.State != driver.StateHeld || r.Token != lease.Token {
+			t.Errorf("for %s: %+v, %v", what, r, err)
+		}
+		if r, err := reader.Inspect(t.Context(), "m"); err != nil || r.State != driver.StateFree {
+			t.Errorf("for %s: a lock without a Lease: %+v, %v", what, r, err)
+		}
+		listed := 0
+		for r, err := range reader.Capabilities().Lister.List(t.Context(), "") {
+			if listed++; err != nil || r.Name != "n" || r.Token != lease.Token {
+				t.Errorf("for %s: %+v, %v", what, r, err)
+			}
+		}
+		if n := writes(); n != before || listed != 1 {
+			t.Errorf("for %s: %d writes, %d locks listed", what, n-before, listed)
+		}
+		if err := reader.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	l := open(t, at)
+	lacks := func(verb string, err error) {
+		t.Helper()
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "cannot "+verb+" resource") {
+			t.Errorf("without the right to %s: %v", verb, err)
+		}
+	}
+	_, err := try(t, l, "m", "b", 30*time.Second)
+	lacks("create", err)
+	_, err = l.Renew(t.Context(), lease)
+	lacks("patch", err)
+	lacks("patch", l.Release(t.Context(), lease))
 }
 
 // The manifest has the rights that doctor asks for, and no other.
@@ -260,38 +309,3 @@ func TestEditedByHand(t *testing.T) {
 		t.Errorf("the token %d after %d", last.Token, next.Token)
 	}
 }
-
-// A plug-in for credentials that hangs holds no call up for longer than its context, and its output is not shown.
-func TestHangingPlugin(t *testing.T) {
-	t.Parallel()
-	hang := make(chan struct{})
-	done := make(chan struct{})
-	config := configFor("http://127.0.0.1:1")
-	config.ExecProvider = &clientcmdapi.ExecConfig{Command: "absent", APIVersion: "client.authentication.k8s.io/v1",
-		InteractiveMode: clientcmdapi.NeverExecInteractiveMode}
-	c := bounded(&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-		defer close(done)
-		<-hang
-		return nil, errors.New("late")
-	})}, config)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := c.Do(req)
-	if err == nil {
-		_ = answer.Body.Close()
-	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
-	close(hang)
-	<-done
-}
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements [http.RoundTripper].
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -21,8 +21,9 @@ type settings struct {
 	rounds int
 	// elapsed is the clock to which that of the API server is compared; nil is the process's.
 	elapsed func() time.Duration
-	// wrap, if not nil, makes the store of a test fail.
+	// wrap, if not nil, makes the store of a test fail. sent, if not nil, is called for each request.
 	wrap func(cas.Store) cas.Store
+	sent func()
 }
 
 // Option sets up a Locker.
@@ -68,7 +69,7 @@ func New(ctx context.Context, config *rest.Config, namespace string, opts ...Opt
 	}
 	done := func(context.Context) error { closeIdle(); return nil }
 	s := &store{requests: requests, watches: watches, server: server, namespace: namespace, prefix: c.prefix,
-		clocks: httpstore.NewClocks(c.elapsed), slots: make(chan struct{}, maxRequests), closeIdle: closeIdle}
+		clocks: httpstore.NewClocks(c.elapsed), slots: make(chan struct{}, maxRequests), closeIdle: closeIdle, sent: c.sent}
 	var used cas.Store = s
 	if c.wrap != nil {
 		used = c.wrap(s)

@@ -19,8 +19,12 @@ func init() {
 		},
 		OpenForReading: openForReading,
 		OpenForCheck:   openForReading,
-		Apart:          apart,
-		Params:         params,
+		OpenCounted: func(ctx context.Context, rawURL string, sent func()) (driver.Locker, error) {
+			return driverutil.Opened(Open(ctx, rawURL, func(c *settings) { c.sent = sent }))
+		},
+		Apart:    apart,
+		Requests: "requests",
+		Params:   params,
 		Place: func(rest string) string {
 			return driverutil.Place(rest, driverutil.Part{Word: "context", Param: paramContext}, driverutil.Part{Word: "kubeconfig",
 				Param: paramKubeconfig}, driverutil.Part{Word: "prefix", Param: paramPrefix})

@@ -64,7 +64,8 @@ func (s *store) sendOnce(ctx context.Context, r httpstore.Request) (httpstore.An
 	if err := s.hold.wait(ctx); err != nil {
 		return httpstore.Answer{}, err
 	}
-	sent := s.clocks.Elapsed()
+	s.count()
+	began := s.clocks.Elapsed()
 	answer, err := s.requests.Send(ctx, r)
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -73,9 +74,16 @@ func (s *store) sendOnce(ctx context.Context, r httpstore.Request) (httpstore.An
 		}
 		return answer, err
 	}
-	s.clocks.Note(answer.Now(), sent)
+	s.clocks.Note(answer.Now(), began)
 	s.hold.note(answer)
 	return answer, nil
+}
+
+// count notes that a request is sent.
+func (s *store) count() {
+	if s.sent != nil {
+		s.sent()
+	}
 }
 
 // hold holds requests back for as long as the API server has asked for: it refuses what is too much for it (429), or is about to stop. It

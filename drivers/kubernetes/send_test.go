@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,44 @@ func TestRotatedToken(t *testing.T) {
 	rotate("a-third-secret")
 	if err := l.Release(t.Context(), lease); err != nil {
 		t.Error(err)
+	}
+}
+
+// Every request is counted, also those for which a call makes more than one, and watches.
+func TestCounted(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	var sent atomic.Int64
+	d, _ := driver.Describe("kubernetes:")
+	counted, err := d.OpenCounted(t.Context(), server.URL(t), func() { sent.Add(1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := counted.(*Locker)
+	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
+	acquire(t, l, "n", "a", 30*time.Second)
+	woken := make(chan struct{}, 100)
+	stop := l.Wake("n", "", func(driver.Wakeup) { woken <- struct{}{} })
+	<-woken // the watch is in effect
+	stop()
+	allow := server.Deny("get")
+	if _, err := l.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrDenied) {
+		t.Error(err)
+	}
+	allow()
+	server.SetToken("another-secret")
+	if _, err := l.Inspect(t.Context(), "n"); !errors.Is(err, driver.ErrDenied) {
+		t.Error(err)
+	}
+	came := 0
+	for _, verb := range []string{"get", "list", "create", "patch", "watch", "readyz"} {
+		n := server.Requests(verb)
+		if came += n; n == 0 {
+			t.Errorf("there was no %s", verb)
+		}
+	}
+	if int(sent.Load()) != came {
+		t.Errorf("%d requests were counted, and %d came", sent.Load(), came)
 	}
 }
 

@@ -22,6 +22,7 @@ type store struct {
 	clocks            *httpstore.Clocks
 	slots             chan struct{} // a place for each request under way
 	closeIdle         func()        // closes the connections on which no request is under way
+	sent              func()        // called for each request and watch, if not nil
 	hold              hold
 }
 

@@ -49,6 +49,7 @@ func (s *store) watchOnce(ctx context.Context, key string, changed func(cas.Valu
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+watchSlack)
 	defer cancel()
 	query := url.Values{"watch": {"true"}, "fieldSelector": {"metadata.name=" + name}, "timeoutSeconds": {strconv.Itoa(seconds)}}
+	s.count()
 	resp, err := s.watches.Open(ctx, httpstore.Request{Method: http.MethodGet, URL: s.leases() + "?" + query.Encode(),
 		Header: http.Header{"Accept": {"application/json"}}})
 	if err != nil {

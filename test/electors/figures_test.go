@@ -109,6 +109,7 @@ func launch(b *testing.B, kind string, c cluster, name string) *program {
 	proxy.FlushInterval, proxy.ErrorLog = -1, log.New(io.Discard, "", 0)
 	at := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p.gone.Load() {
+			_, _ = io.Copy(io.Discard, r.Body) // else nobody notices that the connection is closed
 			<-r.Context().Done()
 			return
 		}

@@ -5,6 +5,7 @@ package kubernetestest
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -134,6 +135,11 @@ func (s *Server) Host() string { return s.http.URL }
 
 // Addr is the server's address, as host:port.
 func (s *Server) Addr() string { return s.http.Listener.Addr().String() }
+
+// Certificate is that of a server with TLS, as PEM.
+func (s *Server) Certificate() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.http.Certificate().Raw})
+}
 
 // Kubeconfig writes a kubeconfig for a server at a URL, with the credential of the test.
 func (s *Server) Kubeconfig(tb testing.TB, at string) string {
