@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"bytes"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -112,10 +111,7 @@ func classify(answer httpstore.Answer) error {
 
 // notSent is the error of a request that was not sent.
 func notSent(err error) error {
-	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &certificate) {
-		err = driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, serverurl.ParamCAFile))
-	}
+	err, _ = serverurl.Untrusted(err)
 	return &elsewhereError{err}
 }
 

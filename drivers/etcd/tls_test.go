@@ -1,81 +1,19 @@
 package etcd
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/authority"
 	"github.com/holdfast-go/holdfast/test/etcdtest"
 )
-
-// authority signs certificates, and writes them into files.
-type authority struct {
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-// sign makes a certificate and its key, signed by the authority or, without one, by itself.
-func (a *authority) sign(t *testing.T, name, commonName string) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: commonName}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // the gateway is a client of its member
-		IsCA:        a.cert == nil, BasicConstraintsValid: true,
-	}
-	parent, signer := template, key
-	if a.cert != nil {
-		parent, signer = a.cert, a.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert == nil {
-		if a.cert, err = x509.ParseCertificate(der); err != nil {
-			t.Fatal(err)
-		}
-		a.key = key
-	}
-	certFile, keyFile = filepath.ToSlash(filepath.Join(a.dir, name+".pem")), filepath.ToSlash(filepath.Join(a.dir, name+"-key.pem"))
-	for file, block := range map[string]*pem.Block{
-		certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: private},
-	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return certFile, keyFile
-}
 
 // The TLS of a program's own client of etcd asks for HTTP/2, which that speaks. The driver does not.
 func TestTLSOfAnotherClient(t *testing.T) {
@@ -107,10 +45,10 @@ func TestTLSOfAnotherClient(t *testing.T) {
 // A member that demands a client's certificate serves locks to those that have one, also with a user. It takes no user from a certificate.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	ca := &authority{dir: t.TempDir()}
-	caFile, _ := ca.sign(t, "ca", "authority")
-	serverCert, serverKey := ca.sign(t, "server", "")
-	cert, key := ca.sign(t, "client", "")
+	ca := authority.New(t)
+	caFile := ca.File
+	serverCert, serverKey := ca.Sign(t, "")
+	cert, key := ca.Sign(t, "")
 	s := etcdtest.StartTLS(t, cert, key, "--cert-file="+serverCert, "--key-file="+serverKey, "--client-cert-auth", "--trusted-ca-file="+caFile)
 	rawURL := func(user, certFile, keyFile string) string {
 		return "etcds://" + user + s.Addr() + "?requestTimeout=30s&caFile=" + caFile + "&certFile=" + certFile + "&keyFile=" + keyFile
@@ -125,10 +63,8 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
-	own, err := New(t.Context(), Config{Endpoints: []string{s.Addr()}, TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair},
-		MinVersion: tls.VersionTLS12}})
+	own, err := New(t.Context(), Config{Endpoints: []string{s.Addr()}, TLS: &tls.Config{RootCAs: ca.Pool(),
+		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +96,7 @@ func TestTLS(t *testing.T) {
 	if err := openAt(t, rawURL(appUser+":"+appPassword+"@", cert, key)).Release(t.Context(), lease); err != nil {
 		t.Error(err)
 	}
-	named, namedKey := ca.sign(t, "named", appUser)
+	named, namedKey := ca.Sign(t, appUser)
 	if _, err := Open(t.Context(), rawURL("", named, namedKey)); !errors.Is(err, driver.ErrDenied) ||
 		!strings.Contains(err.Error(), "common name") {
 		t.Errorf("a certificate with a common name: %v", err)
