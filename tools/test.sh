@@ -59,7 +59,7 @@ repeatable() {
 packages() {
 	local want=${1/servers/yes}
 	"$go" list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk -v want="${want/others/no}" '
-		{ is = /\/test\/(serverprocess|mongotest|azuritetest|postgrestest|redistest|mysqltest|etcdtest|backendtest)/ ? "yes" : "no" }
+		{ is = /\/test\/(serverprocess|mongotest|azuritetest|postgrestest|redistest|mysqltest|etcdtest|natstest|backendtest)/ ? "yes" : "no" }
 		is == want { print $1 }'
 }
 

@@ -51,7 +51,7 @@ test-versions-postgres: setup ## run the PostgreSQL driver's tests on each versi
 			exit 1; done
 
 # The tests of the command that concern the drivers which only the full build has.
-FULL_RUN ?= ^Test(Kubernetes|S3|DynamoDB|FullBuild|EveryDriver|PagesList|Descriptions|Typos|DescribedSecrets|ImportPaths)
+FULL_RUN ?= ^Test(Kubernetes|S3|DynamoDB|FullBuild|EveryDriver|PagesList|Descriptions|Typos|DescribedSecrets|ImportPaths|Table|TTLTable)
 .PHONY: test-full
 test-full: ## test the full build of the command, with the drivers that "go install" leaves out
 	$(GO) -C cmd/holdfast vet -tags full .

@@ -11,7 +11,7 @@ all='gate long newest lint vet-tool bench-tool page adapters examples stress s3 
 part() {
 	case $1 in
 	gate) .ci/run ;;
-	long) $make test SHORT= && $tools test-full ;; # every test, with the race detector; also the build before beside today's
+	long) long ;;                               # every test, with the race detector; also the build before beside today's
 	newest) $make test-newest ;;                # the newest versions of other modules
 	lint) $tools lint-all && $tools licences ;;  # all modules, for Linux, macOS and Windows
 	vet-tool) $tools test-vet ;;
@@ -30,6 +30,11 @@ part() {
 	*) echo "verify: no part $1; there are: $all" >&2; return 2 ;;
 	esac
 }
+
+long() ( # NATS has no program that a test could fetch
+	HOLDFAST_TEST_NATS_SERVER=$(tools/nats.sh build) && export HOLDFAST_TEST_NATS_SERVER &&
+		$make test SHORT= && $tools test-full
+)
 
 integration() ( # joined by &&: the shell ignores set -e in a function that is called in a condition
 	trap 'integration/images/engine.sh stop' EXIT

@@ -124,9 +124,6 @@ func TestPagesListEveryDriver(t *testing.T) {
 	urls := rows("../../README.md", "| URL | backend | package to import | tested on |")
 	ttls := rows("../../docs/ttl.md", "| backend | TTL | in steps of |")
 	comparison := regexp.MustCompile(`(?m)^\| \|.*$`).FindString(readFile(t, "../../docs/backends.md"))
-	named := func(row string, d driver.Description) bool {
-		return strings.Contains(row, d.Name) || strings.Contains(row, "`"+d.Schemes[0]+":")
-	}
 	_, said, _ := strings.Cut(readFile(t, "../../docs/command.md"), "does not inherit the backend's credentials")
 	said, _, _ = strings.Cut(said, "\n\n")
 	// The last two are those of the full build.
@@ -140,10 +137,10 @@ func TestPagesListEveryDriver(t *testing.T) {
 			}) {
 				t.Errorf("README.md has no row with `%s…` and `%s`", begins, folder)
 			}
-			if !slices.ContainsFunc(ttls, func(row string) bool { return named(row, d) }) {
+			if !slices.ContainsFunc(ttls, func(row string) bool { return isOf(row, d) }) {
 				t.Error("docs/ttl.md has no row")
 			}
-			if !named(comparison, d) {
+			if !isOf(comparison, d) {
 				t.Error("docs/backends.md has no column")
 			}
 			for _, scheme := range backends.Beginnings(d) {

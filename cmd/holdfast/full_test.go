@@ -3,13 +3,52 @@
 package main
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/test/dynamodbtest"
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
 	"github.com/holdfast-go/holdfast/test/s3test"
 )
+
+func init() {
+	declaredAt["kubernetes"], declaredAt["s3"], declaredAt["dynamodb"] = kubernetestest.URL, s3test.URL, dynamodbtest.URL
+	declaredAt["nats"] = greetingServer
+}
+
+// greetingServer is the URL of a server of NATS that only greets: a Locker connects when it is opened.
+func greetingServer(tb testing.TB) string {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var work sync.WaitGroup
+	tb.Cleanup(work.Wait)
+	tb.Cleanup(func() { _ = listener.Close() })
+	work.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			tb.Cleanup(func() { _ = conn.Close() })
+			work.Go(func() {
+				_, _ = io.WriteString(conn, `INFO {"server_id":"x","version":"2.15.0","proto":1,"headers":true,"max_payload":8388608}`+"\r\n")
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					if strings.HasPrefix(lines.Text(), "PING") {
+						_, _ = io.WriteString(conn, "PONG\r\n")
+					}
+				}
+			})
+		}
+	})
+	return "nats://" + listener.Addr().String() + "/bucket"
+}
 
 // The command works on Leases, and its doctor names a missing right and shows no credential.
 func TestKubernetes(t *testing.T) {

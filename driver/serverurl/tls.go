@@ -3,6 +3,8 @@ package serverurl
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
 
@@ -58,4 +60,13 @@ func SetFiles(c *tls.Config, params url.Values) error {
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return nil
+}
+
+// Untrusted adds to the error of a connection, if the server's certificate is not trusted, what helps: it stays until then.
+func Untrusted(err error) (_ error, is bool) {
+	var certificate *tls.CertificateVerificationError
+	if !errors.As(err, &certificate) {
+		return err, false
+	}
+	return driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, ParamCAFile)), true
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
 	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
@@ -137,11 +136,10 @@ func (c *connections) dialTLS(ctx context.Context, network, address string) (net
 
 // noTLS is the error of a handshake. limited is its context.
 func (c *connections) noTLS(limited context.Context, err error) error {
-	var certificate *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &certificate):
-		return driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, serverurl.ParamCAFile))
-	case limited.Err() != nil:
+	if err, untrusted := serverurl.Untrusted(err); untrusted {
+		return err
+	}
+	if limited.Err() != nil {
 		return errors.New("the TLS handshake has not ended in time")
 	}
 	return fmt.Errorf("the TLS handshake has failed: %w; if the member has no TLS, the scheme is etcd", err)

@@ -1,83 +1,17 @@
 package etcd
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"net"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/authority"
 	"github.com/holdfast-go/holdfast/test/etcdtest"
 )
-
-// authority signs certificates, and writes them into files.
-type authority struct {
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-// usages are those of a certificate of a member that the tests ask over its gateway, which is a client of the member.
-var usages = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-
-// sign makes a certificate and its key, signed by the authority or, without one, by itself.
-func (a *authority) sign(t *testing.T, name, commonName string, usages ...x509.ExtKeyUsage) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: commonName}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: usages, IsCA: a.cert == nil, BasicConstraintsValid: true,
-	}
-	parent, signer := template, key
-	if a.cert != nil {
-		parent, signer = a.cert, a.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert == nil {
-		if a.cert, err = x509.ParseCertificate(der); err != nil {
-			t.Fatal(err)
-		}
-		a.key = key
-	}
-	return a.write(t, name+".pem", "CERTIFICATE", der), a.write(t, name+"-key.pem", "PRIVATE KEY", private)
-}
-
-// write writes a file.
-func (a *authority) write(t *testing.T, name, kind string, der []byte) (file string) {
-	t.Helper()
-	file = filepath.ToSlash(filepath.Join(a.dir, name))
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
 
 // The driver uses the TLS of a program's own client, and asks for HTTP/2 whatever that asks for. It leaves it as it is.
 func TestTLSOfAnotherClient(t *testing.T) {
@@ -109,10 +43,10 @@ func TestTLSOfAnotherClient(t *testing.T) {
 // a user, too.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	ca := &authority{dir: t.TempDir()}
-	caFile, _ := ca.sign(t, "ca", "authority", usages...)
-	serverCert, serverKey := ca.sign(t, "server", "", usages...)
-	cert, key := ca.sign(t, "client", "", usages...)
+	ca := authority.New(t)
+	caFile := ca.File
+	serverCert, serverKey := ca.Sign(t, "")
+	cert, key := ca.Sign(t, "")
 	s := etcdtest.StartTLS(t, cert, key, "--cert-file="+serverCert, "--key-file="+serverKey, "--client-cert-auth", "--trusted-ca-file="+caFile)
 	rawURL := func(user, certFile, keyFile string) string {
 		return "etcds://" + user + s.Addr() + "?requestTimeout=30s&caFile=" + caFile + "&certFile=" + certFile + "&keyFile=" + keyFile
@@ -127,10 +61,8 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
-	own, err := New(t.Context(), Config{Endpoints: []string{s.Addr()}, TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair},
-		MinVersion: tls.VersionTLS12}})
+	own, err := New(t.Context(), Config{Endpoints: []string{s.Addr()}, TLS: &tls.Config{RootCAs: ca.Pool(),
+		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +95,12 @@ func TestTLS(t *testing.T) {
 	if err := openAt(t, rawURL(appUser+":"+appPassword+"@", cert, key)).Release(t.Context(), lease); err != nil {
 		t.Error(err)
 	}
-	named, namedKey := ca.sign(t, "named", appUser, x509.ExtKeyUsageClientAuth)
+	named, namedKey := ca.Sign(t, appUser, x509.ExtKeyUsageClientAuth)
 	lease, err = openAt(t, rawURL("", named, namedKey)).TryAcquire(t.Context(), request("n", "c"))
 	if err != nil || lease.Token == 0 {
 		t.Errorf("the user of a certificate: %+v, %v", lease, err)
 	}
-	unknown, unknownKey := ca.sign(t, "unknown", "nobody", x509.ExtKeyUsageClientAuth)
+	unknown, unknownKey := ca.Sign(t, "nobody", x509.ExtKeyUsageClientAuth)
 	if _, err := Open(t.Context(), rawURL("", unknown, unknownKey)); !errors.Is(err, driver.ErrDenied) {
 		t.Errorf("a certificate of nobody: %v", err)
 	}
@@ -177,10 +109,10 @@ func TestTLS(t *testing.T) {
 // The certificate of a member need not be valid for clients.
 func TestTLSWithoutGateway(t *testing.T) {
 	t.Parallel()
-	ca := &authority{dir: t.TempDir()}
-	caFile, _ := ca.sign(t, "ca", "authority", usages...)
-	serverCert, serverKey := ca.sign(t, "server", "", x509.ExtKeyUsageServerAuth)
-	cert, key := ca.sign(t, "client", "", x509.ExtKeyUsageClientAuth)
+	ca := authority.New(t)
+	caFile := ca.File
+	serverCert, serverKey := ca.Sign(t, "", x509.ExtKeyUsageServerAuth)
+	cert, key := ca.Sign(t, "", x509.ExtKeyUsageClientAuth)
 	s := etcdtest.StartTLS(t, cert, key, "--cert-file="+serverCert, "--key-file="+serverKey, "--client-cert-auth", "--trusted-ca-file="+caFile,
 		"--enable-grpc-gateway=false")
 	l := openAt(t, "etcds://"+s.Addr()+"?requestTimeout=30s&caFile="+caFile+"&certFile="+cert+"&keyFile="+key)

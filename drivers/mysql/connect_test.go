@@ -2,17 +2,8 @@ package mysql
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
+	"github.com/holdfast-go/holdfast/test/authority"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
 )
 
@@ -144,52 +136,12 @@ func TestOtherServer(t *testing.T) {
 	released(t, l, lease, err)
 }
 
-// certificates makes a certificate authority, and certificates of it for a server and a client, and returns their paths.
-func certificates(t *testing.T) (ca, cert, key string) {
-	t.Helper()
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	make1 := func(template, parent *x509.Certificate, signer *ecdsa.PrivateKey) ([]byte, *ecdsa.PrivateKey) {
-		own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if signer == nil {
-			signer = own
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, &own.PublicKey, signer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return der, own
-	}
-	authority := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotAfter: time.Now().Add(time.Hour), NotBefore: time.Now().Add(-time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign}
-	der, signer := make1(authority, authority, nil)
-	ca = write("ca.pem", "CERTIFICATE", der)
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "leaf"}, NotAfter: time.Now().Add(time.Hour),
-		NotBefore: time.Now().Add(-time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, own := make1(leaf, authority, signer)
-	cert = write("cert.pem", "CERTIFICATE", der)
-	der, err := x509.MarshalECPrivateKey(own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ca, cert, write("key.pem", "EC PRIVATE KEY", der)
-}
-
 // Each value of the parameter tls does what it says, and a client's certificate is used.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	ca, cert, key := certificates(t)
+	signs, strange := authority.New(t), authority.New(t)
+	ca := signs.File
+	cert, key := signs.Sign(t, "leaf")
 	s := mysqltest.Start(t, mysqltest.Options{Args: []string{"--ssl-ca=" + ca, "--ssl-cert=" + cert, "--ssl-key=" + key},
 		SQL: []string{"CREATE USER IF NOT EXISTS certified REQUIRE X509;", "GRANT ALL ON app.* TO certified;"}})
 	plain := mysqltest.Shared(t)
@@ -211,10 +163,9 @@ func TestTLS(t *testing.T) {
 	}
 	certified := strings.Replace(s.URL(), mysqltest.AppUser+":"+mysqltest.AppPassword+"@", "certified@", 1)
 	openAt(t, with(certified, "caFile="+ca, "certFile="+cert, "keyFile="+key))
-	otherCA, _, _ := certificates(t)
 	for what, at := range map[string]string{
 		"not verified":            with(s.URL(), "tls=true"),
-		"another authority":       with(s.URL(), "caFile="+otherCA),
+		"another authority":       with(s.URL(), "caFile="+strange.File),
 		"another name":            strings.Replace(with(s.URL(), "caFile="+ca), "127.0.0.1", "localhost", 1),
 		"no TLS":                  with(plain.URL(), "tls=true"),
 		"no TLS, not verified":    with(plain.URL(), "tls=skip-verify"),

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -121,7 +120,9 @@ func refusedLogin(err error) error {
 
 // connecting is the error of a first connection.
 func connecting(err error) error {
-	var certificate *tls.CertificateVerificationError
+	if err, is := serverurl.Untrusted(err); is {
+		return err
+	}
 	var unresolved *net.DNSError
 	switch {
 	case isLogin(err):
@@ -129,8 +130,6 @@ func connecting(err error) error {
 	case errors.As(err, &unresolved): // the name is not shown: without an @ a token passes for a host
 		return fmt.Errorf("the address of a host cannot be found (%s): correct the host, or put an @ between a token and the host",
 			unresolved.Err)
-	case errors.As(err, &certificate):
-		return driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, serverurl.ParamCAFile))
 	case errors.Is(err, natsgo.ErrSecureConnWanted):
 		return driver.Denied(fmt.Errorf("%w: leave the parameters for TLS out of the URL, or enable TLS in the servers", err))
 	case errors.Is(err, natsgo.ErrNoServers):

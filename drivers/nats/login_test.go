@@ -1,17 +1,9 @@
 package nats
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +13,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/authority"
 	"github.com/holdfast-go/holdfast/test/natstest"
 )
 
@@ -144,72 +137,21 @@ func TestNKeyAndToken(t *testing.T) {
 // TLS with the client's certificate, and every parameter in one URL.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	dir := filepath.ToSlash(t.TempDir())
-	root := &authority{dir: dir}
-	caFile, _ := root.sign(t, "ca")
-	serverCert, serverKey := root.sign(t, "server")
-	clientCert, clientKey := root.sign(t, "client")
-	strange := &authority{dir: filepath.ToSlash(t.TempDir())}
-	strangeFile, _ := strange.sign(t, "ca")
+	ca, strange := authority.New(t), authority.New(t)
+	serverCert, serverKey := ca.Sign(t, "server")
+	clientCert, clientKey := ca.Sign(t, "client")
 	user := newParty(t, nkeys.CreateUser)
 	s := natstest.Start(t, natstest.Users("{nkey: "+user.public+`, permissions: { subscribe: "_INBOX_app.>" }}`), "jetstream {}",
-		fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", serverCert, serverKey, caFile))
+		fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }", serverCert, serverKey, ca.File))
 	base := "nats://" + s.Addr() + "/locks?nkey=" + write(t, "seed", user.seed) +
 		"&history=3&inboxPrefix=_INBOX_app&replicas=1&requestTimeout=10s&tls=true"
-	takes(t, base+"&caFile="+caFile+"&certFile="+clientCert+"&keyFile="+clientKey)
-	_, err := Open(t.Context(), base+"&caFile="+strangeFile+"&certFile="+clientCert+"&keyFile="+clientKey)
+	takes(t, base+"&caFile="+ca.File+"&certFile="+clientCert+"&keyFile="+clientKey)
+	_, err := Open(t.Context(), base+"&caFile="+strange.File+"&certFile="+clientCert+"&keyFile="+clientKey)
 	wantDenied(t, "another authority", err, true, "correct the certificate, or the URL parameter caFile")
-	if _, err := Open(t.Context(), base+"&caFile="+caFile); err == nil {
+	if _, err := Open(t.Context(), base+"&caFile="+ca.File); err == nil {
 		t.Error("without the client's certificate")
 	}
 	plain := natstest.Start(t)
 	_, err = Open(t.Context(), plain.URL()+"/locks?tls=true")
 	wantDenied(t, "a server without TLS", err, true, "enable TLS in the servers")
-}
-
-// authority signs certificates, and writes them into files. The first one that it signs is its own.
-type authority struct {
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func (a *authority) sign(t *testing.T, name string) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IsCA: a.cert == nil,
-		BasicConstraintsValid: true,
-	}
-	parent, signer := template, key
-	if a.cert != nil {
-		parent, signer = a.cert, a.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert == nil {
-		if a.cert, err = x509.ParseCertificate(der); err != nil {
-			t.Fatal(err)
-		}
-		a.key = key
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certFile, keyFile = a.dir+"/"+name+".pem", a.dir+"/"+name+".key"
-	for path, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der},
-		keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return certFile, keyFile
 }

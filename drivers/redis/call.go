@@ -27,13 +27,13 @@ func do[T any](ctx context.Context, s *store, requests func(context.Context) (T,
 	})
 	select {
 	case r := <-done:
-		return r.value, classify(r.err)
+		return r.value, s.unanswered(classify(r.err))
 	case <-ctx.Done():
 		var none T
 		if why := s.servers.why(began); why != nil { // newer versions of go-redis dial again until ctx ends, and keep the reason
 			return none, fmt.Errorf("%w: %w", ctx.Err(), why)
 		}
-		return none, ctx.Err()
+		return none, s.unanswered(ctx.Err())
 	}
 }
 

@@ -1,22 +1,30 @@
 package redis
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
+	"syscall"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 // classify marks what a person must mend.
 func classify(err error) error {
 	var of goredis.Error
-	if !errors.As(err, &of) || errors.Is(err, goredis.Nil) {
+	switch {
+	case err == nil, errors.Is(err, goredis.Nil), errors.Is(err, driver.ErrDenied):
 		return err
+	case !errors.As(err, &of):
+		return classifyTLS(err)
 	}
 	switch code, text, _ := strings.Cut(of.Error(), " "); {
 	case slices.Contains([]string{"NOPERM", "NOAUTH", "WRONGPASS", "MISCONF"}, code):
@@ -29,6 +37,36 @@ func classify(err error) error {
 		return driver.Damaged(errors.New("the value of the key is no string, and was not written by this program"))
 	}
 	return err
+}
+
+// classifyTLS marks what is wrong with a certificate.
+func classifyTLS(err error) error {
+	err, is := serverurl.Untrusted(err)
+	text := err.Error()
+	if is || !strings.Contains(text, "tls: ") || !strings.Contains(text, "certificate") { // the type of the server's alert is not exported
+		return err
+	}
+	return driver.Denied(fmt.Errorf("the server refuses the client's certificate, or demands one (%w): correct the URL parameters %s and %s",
+		err, serverurl.ParamCertFile, serverurl.ParamKeyFile))
+}
+
+// What helps when a server and its URL disagree about TLS.
+const (
+	withTLS    = "if the server demands TLS, the scheme is rediss"
+	withoutTLS = "if the server has no TLS, the scheme is redis"
+)
+
+// unanswered adds to the error of a connection what may help if no server has answered so far. One that uses TLS closes a connection
+// without, and one that does not waits for the end of what it takes for a command.
+func (s *store) unanswered(err error) error {
+	helps, ended := withTLS, errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	if dial := (*net.OpError)(nil); s.tls && (!errors.As(err, &dial) || dial.Op != "dial") {
+		helps, ended = withoutTLS, ended || errors.Is(err, context.DeadlineExceeded)
+	}
+	if !ended || s.answered.Load() {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, helps)
 }
 
 var errAnswer = errors.New("the server's answer has another form")

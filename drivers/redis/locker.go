@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -144,12 +145,12 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	o.MaxRetries = -1 // the Locker repeats calls, and knows its own writes
 	o.Limiter = nil   // what others do with the client must not refuse a renewal
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = c.timeout, c.timeout, c.timeout, c.timeout
-	o.OnConnect = checkServer(c, o.OnConnect)
+	s := &store{config: c, db: o.DB, tls: o.TLSConfig != nil}
+	o.OnConnect = s.checkServer(o.OnConnect)
 	if o.TLSConfig != nil && o.TLSConfig.MinVersion == 0 {
 		o.TLSConfig = o.TLSConfig.Clone()
 		o.TLSConfig.MinVersion = tls.VersionTLS12
 	}
-	s := &store{config: c, db: o.DB}
 	switch {
 	case !c.oldKeys:
 	case c.oldKey == nil:
@@ -198,9 +199,12 @@ type store struct {
 	servers servers
 	config  config
 	db      int
+	tls     bool
 	hub     *hub
 	old     *oldScripts // nil without old keys
 	calls   sync.WaitGroup
+
+	answered atomic.Bool // a server has answered
 }
 
 func (s *store) info() driver.Info {

@@ -130,8 +130,9 @@ func (s *store) askRole(ctx context.Context, pipe goredis.Pipeliner, reads bool)
 
 // checkServer is called for each new connection: it refuses a server that is of another kind than the URL says, or a replica, to a
 // Locker that writes.
-func checkServer(c config, then func(context.Context, *goredis.Conn) error) func(context.Context, *goredis.Conn) error {
+func (s *store) checkServer(then func(context.Context, *goredis.Conn) error) func(context.Context, *goredis.Conn) error {
 	return func(ctx context.Context, conn *goredis.Conn) error {
+		s.answered.Store(true)
 		hello := goredis.NewCmd(ctx, "HELLO")
 		_ = conn.Process(ctx, hello)
 		answer, err := hello.Result()
@@ -143,11 +144,11 @@ func checkServer(c config, then func(context.Context, *goredis.Conn) error) func
 		case err != nil: // there is no right to ask; then the requests show it
 		case mode == "sentinel":
 			err = driver.Denied(errors.New("it is a Sentinel: add the URL parameter " + paramMaster))
-		case mode == "cluster" && !c.cluster:
+		case mode == "cluster" && !s.config.cluster:
 			err = driver.Denied(errors.New("the server belongs to a Redis Cluster: add the URL parameter " + paramCluster + "=true"))
-		case mode == "standalone" && c.cluster:
+		case mode == "standalone" && s.config.cluster:
 			err = driver.Denied(errors.New("the server belongs to no Redis Cluster: leave out the URL parameter " + paramCluster))
-		case role == "replica" && !c.onlyReads && !c.cluster:
+		case role == "replica" && !s.config.onlyReads && !s.config.cluster:
 			err = errReplica
 		}
 		switch {

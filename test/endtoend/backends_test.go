@@ -40,13 +40,15 @@ func backends(t *testing.T) map[string]string {
 }
 
 // modules are the drivers that are modules of their own, by their folders.
-func modules() map[string]func(testing.TB) string {
+func modules(t *testing.T) map[string]func(testing.TB) string {
 	all := map[string]func(testing.TB) string{"postgres": postgrestest.URL}
 	if !testing.Short() { // these are drivers of the full build, which is large
 		all["kubernetes"], all["redis"], all["mysql"] = kubernetestest.URL, redistest.URL, mysqltest.URL
 		all["aws/s3"], all["aws/dynamodb"] = s3test.URL, dynamodbtest.URL
 		if natstest.Available() {
 			all["nats"] = natstest.URL
+		} else {
+			t.Logf("without NATS: neither %s nor %s is set; \"make verify PARTS=long\" builds a server", natstest.EnvProgram, natstest.EnvURL)
 		}
 	}
 	return all
@@ -55,7 +57,7 @@ func modules() map[string]func(testing.TB) string {
 // withDrivers makes a file for "go build -overlay", with which the examples import the drivers that are modules of their own.
 func withDrivers(t *testing.T) string {
 	text := "package main\n"
-	for _, folder := range slices.Sorted(maps.Keys(modules())) {
+	for _, folder := range slices.Sorted(maps.Keys(modules(t))) {
 		text += fmt.Sprintf("import _ %q\n", "github.com/holdfast-go/holdfast/drivers/"+folder)
 	}
 	imports, overlay := filepath.Join(t.TempDir(), "imports.go"), filepath.Join(t.TempDir(), "overlay.json")
@@ -82,7 +84,7 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	all := backends(t)
-	for folder, url := range modules() {
+	for folder, url := range modules(t) {
 		all[folder] = url(t)
 	}
 	tags := ""
