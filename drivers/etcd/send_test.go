@@ -144,7 +144,8 @@ func TestNextMember(t *testing.T) {
 	second := startFake(t)
 	s := storeAt(t, urlOf(nowhere(t), second.addr()))
 	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); second.requests(methodTxn) != 1 || second.requests(methodRange) != 1 {
-		t.Errorf("the first member is down: %d writes, and %d reads before them, %v", second.requests(methodTxn), second.requests(methodRange), err)
+		t.Errorf("the first member is down: %d writes, and %d reads before them, %v", second.requests(methodTxn),
+			second.requests(methodRange), err)
 	}
 	if _, err := s.Get(t.Context(), "k"); err != nil || s.members.current != 1 {
 		t.Errorf("the member that has answered does not stay: %v", err)

@@ -26,7 +26,7 @@ func TestBesideTheBuildBefore(t *testing.T) {
 	t.Parallel()
 	before, today := builds(t)
 	all := backends(t)
-	for folder, url := range modules() {
+	for folder, url := range modules(t) {
 		all[folder] = url(t)
 	}
 	for name, url := range all {
