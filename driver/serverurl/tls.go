@@ -62,11 +62,11 @@ func SetFiles(c *tls.Config, params url.Values) error {
 	return nil
 }
 
-// Untrusted adds to the error of a connection, if the server's certificate is not trusted, what helps: it stays until then.
-func Untrusted(err error) (_ error, is bool) {
+// Untrusted returns the error of a connection with what helps, if it is that the server's certificate is not trusted. Else it returns nil.
+func Untrusted(err error) error {
 	var certificate *tls.CertificateVerificationError
 	if !errors.As(err, &certificate) {
-		return err, false
+		return nil
 	}
-	return driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, ParamCAFile)), true
+	return driver.Denied(fmt.Errorf("%w: correct the certificate, or the URL parameter %s", err, ParamCAFile))
 }

@@ -118,7 +118,7 @@ func (c *connections) dialTLS(ctx context.Context, network, address string) (net
 	}
 	config := c.tls.Clone()
 	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(address) //nolint:errcheck // without a port it would not have been dialed
+		config.ServerName, _, _ = net.SplitHostPort(address) // it has a port, or it would not have been dialed
 	}
 	limited, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -136,8 +136,8 @@ func (c *connections) dialTLS(ctx context.Context, network, address string) (net
 
 // noTLS is the error of a handshake. limited is its context.
 func (c *connections) noTLS(limited context.Context, err error) error {
-	if err, untrusted := serverurl.Untrusted(err); untrusted {
-		return err
+	if untrusted := serverurl.Untrusted(err); untrusted != nil {
+		return untrusted
 	}
 	if limited.Err() != nil {
 		return errors.New("the TLS handshake has not ended in time")

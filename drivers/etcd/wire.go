@@ -93,7 +93,7 @@ func nextField(message []byte) (f field, rest []byte, err error) {
 	if f.id = key >> 3; err != nil || f.id == 0 {
 		return field{}, nil, errNoEtcd
 	}
-	size := uint64(0)
+	var size uint64
 	switch key & 7 {
 	case kindNumber:
 		f.number, rest, err = number(rest)

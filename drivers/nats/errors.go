@@ -120,8 +120,8 @@ func refusedLogin(err error) error {
 
 // connecting is the error of a first connection.
 func connecting(err error) error {
-	if err, is := serverurl.Untrusted(err); is {
-		return err
+	if untrusted := serverurl.Untrusted(err); untrusted != nil {
+		return untrusted
 	}
 	var unresolved *net.DNSError
 	switch {

@@ -41,9 +41,11 @@ func classify(err error) error {
 
 // classifyTLS marks what is wrong with a certificate.
 func classifyTLS(err error) error {
-	err, is := serverurl.Untrusted(err)
+	if untrusted := serverurl.Untrusted(err); untrusted != nil {
+		return untrusted
+	}
 	text := err.Error()
-	if is || !strings.Contains(text, "tls: ") || !strings.Contains(text, "certificate") { // the type of the server's alert is not exported
+	if !strings.Contains(text, "tls: ") || !strings.Contains(text, "certificate") { // the type of the server's alert is not exported
 		return err
 	}
 	return driver.Denied(fmt.Errorf("the server refuses the client's certificate, or demands one (%w): correct the URL parameters %s and %s",

@@ -66,6 +66,7 @@ func TestCompete(t *testing.T) {
 		want           string // what errors have; empty if there are none
 		also           string // what other errors may have, depending on which client is faster
 		rounds         int64
+		names          []string
 	}{
 		"right": {rounds: 2},
 		"lost answers": {rounds: 2, acquire: func(n *atomic.Uint64, l driver.Lease, err error) (driver.Lease, error) {
@@ -83,15 +84,24 @@ func TestCompete(t *testing.T) {
 			l.Token = 1000 - n.Add(1)/2
 			return l, err
 		}},
-		"a loss": {rounds: 2, want: "has lost the lock", renew: func(_ *atomic.Uint64, l driver.Lease, _ error) (driver.Lease, error) {
+		"a loss": {rounds: 2, want: "has lost castest-compete", renew: func(_ *atomic.Uint64, l driver.Lease, _ error) (driver.Lease, error) {
 			return l, driver.ErrLost
 		}},
-		"no grant": {want: "0 grants within 4s, want 20", acquire: func(*atomic.Uint64, driver.Lease, error) (driver.Lease, error) {
+		"no grant": {want: "0 grants of castest-compete within 4s, want 20", acquire: func(*atomic.Uint64, driver.Lease, error) (driver.Lease,
+			error) {
 			return driver.Lease{}, &driver.HeldError{}
 		}},
 		"no grant after": {rounds: 1, want: "want 20", acquire: func(n *atomic.Uint64, l driver.Lease, err error) (driver.Lease, error) {
 			if err == nil && n.Add(1) > 30 {
 				err = errors.New("no server")
+			}
+			return l, err
+		}},
+		"two locks": {rounds: 2, names: []string{"a", "b"}},
+		"no grant of the second lock": {names: []string{"a", "b"}, want: "0 grants of b within 4s", acquire: func(_ *atomic.Uint64,
+			l driver.Lease, err error) (driver.Lease, error) {
+			if l.Name == "b" {
+				err = &driver.HeldError{}
 			}
 			return l, err
 		}},
@@ -105,7 +115,7 @@ func TestCompete(t *testing.T) {
 				lockers = append(lockers, competing{store.Locker(), &n, c.acquire, c.renew})
 			}
 			var rounds int64
-			castest.Compete(r, castest.Competition{Lockers: lockers, TTL: ttl, Faults: 2, Fault: func(round int) error {
+			castest.Compete(r, castest.Competition{Names: c.names, Lockers: lockers, TTL: ttl, Faults: 2, Fault: func(round int) error {
 				if int64(round) != rounds {
 					t.Errorf("%s: round %d after %d", what, round, rounds)
 				}
