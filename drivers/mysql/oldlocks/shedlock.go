@@ -21,7 +21,8 @@ type Table struct {
 	Name string
 	// Skew is how far the clocks of the other programs may be from the server's clock. They judge by their own clocks when a lock ends,
 	// unless they are configured with usingDbTime. A lock is held this much longer for them, and is taken this much later after its end. The
-	// default is 1s.
+	// default is 1s. Programs that write whole seconds end their leases up to 1s before lockAtMostFor, so it needs 1s more for them: with
+	// columns that have no parts of seconds, and with MySQL's Connector/J on MariaDB 10 without usingDbTime.
 	Skew time.Duration
 	// SessionsInUTC says that all sessions of the other programs have the time zone UTC. A table whose times are of the type TIMESTAMP is
 	// refused without it: what a session writes and reads there depends on its time_zone, which no other session can find out. Where they
