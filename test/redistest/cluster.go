@@ -45,6 +45,9 @@ func StartCluster(tb testing.TB, n int) (primaries, replicas []*Server) {
 	}
 	for _, s := range all {
 		await(tb, s, "CLUSTER INFO", "cluster_state:ok")
+		awaitThat(tb, s, "CLUSTER NODES", fmt.Sprint(n, " replicas"), func(answer string) bool { // others tell it later
+			return strings.Count(answer, "slave ") == n
+		})
 	}
 	return primaries, replicas
 }
@@ -73,13 +76,19 @@ func mustAsk(tb testing.TB, s *Server, command, want string) string {
 // await waits until the answer to a command has a text.
 func await(tb testing.TB, s *Server, command, text string) {
 	tb.Helper()
+	awaitThat(tb, s, command, text, func(answer string) bool { return strings.Contains(answer, text) })
+}
+
+// awaitThat waits until an answer is as it is wanted.
+func awaitThat(tb testing.TB, s *Server, command, want string, is func(answer string) bool) {
+	tb.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		answer, err := Ask(tb.Context(), s.Addr(), command)
-		if err == nil && strings.Contains(answer, text) {
+		if err == nil && is(answer) {
 			return
 		}
 		if time.Now().After(end) {
-			tb.Fatalf("%s lacks %q: %s, %v", command, text, answer, err)
+			tb.Fatalf("%s lacks %q: %s, %v", command, want, answer, err)
 		}
 	}
 }
