@@ -10,7 +10,7 @@ what=${1:?usage: tools/certify.sh URL|IMAGE}
 docker=${DOCKER:-docker} container='' tags=${TAGS:-} password=for3minutes # in no table's name, or the report would show a secret
 port=$((20000 + RANDOM % 10000)) # a member of a replica set has the same one inside the container and outside
 image=${what##*/}
-case $what in *://* | file:*) image='' ;; esac # a URL may end like an image
+case $what in *://* | file:* | kubernetes:*) image='' ;; esac # a URL may end like an image
 name=${image/:/-}
 trap 'rm -f "bin/certify-$name"; [ -z "$container" ] || "$docker" rm --force --volumes "$container" >/dev/null' EXIT
 ready() { # COMMAND…: repeats it inside the container until it succeeds

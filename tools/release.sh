@@ -17,7 +17,10 @@ if ! [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || { [ -n "$fo
 	echo 'usage: tools/release.sh vX.Y.Z, or tools/release.sh --dry-run vX.Y.Z [FOLDER]' >&2
 	exit 2
 fi
-if [ -n "$folder" ]; then mkdir "$folder" && folder=$(cd "$folder" && pwd); fi
+if [ -n "$folder" ]; then
+	mkdir "$folder"
+	folder=$(cd "$folder" && pwd)
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
 root=github.com/holdfast-go/holdfast

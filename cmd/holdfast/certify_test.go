@@ -79,8 +79,8 @@ func TestCertify(t *testing.T) {
 }
 
 // servers are the servers of the lean build, as reports name them.
-var servers = map[string]string{"azblob": `Azurite-Blob/[\d.]+`, "etcd": `etcd 3[\d.]+; voting members: 1`, "file": `a folder on \w+.*`,
-	"mongodb": `MongoDB [\d.]+; a replica set, members: \d`, "postgres": `PostgreSQL \d+\.\d+; standbys: 0, synchronous: 0`}
+var servers = map[string]string{"azblob": `\w+-Blob/.*`, "etcd": `etcd 3[\d.]+; voting members: \d`, "file": `a folder on \w+.*`,
+	"mongodb": `MongoDB [\d.]+; .*`, "postgres": `PostgreSQL \d+\.\d+; standbys: \d.*`}
 
 // takeThere acquires a lock and leaves it held.
 func takeThere(t *testing.T, rawURL, name string) driver.Lease {

@@ -1,8 +1,8 @@
 // Package httpstore is what drivers of stores that speak HTTP have in common. It makes each request once: it follows no redirect
 // and repeats nothing, so that a write is done once at most. (Over HTTP/2, package net/http sends a request again that the server
-// has refused to process.) It reads answers up to a limit, takes the store's clock from the
-// header Date, notices servers whose clocks disagree, and says which answers refuse a write. Its errors show no URL, no header and
-// no body, where credentials can be.
+// says it has not processed, or has broken off by PROTOCOL_ERROR.) It reads answers up to a limit, takes the store's clock from the
+// header Date, notices servers whose clocks disagree, and says which answers refuse a write. Its errors show no URL, no header and no
+// body, where credentials can be.
 package httpstore
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// DateStep is the step in which the header Date advances: that is a driver's cas.Config.ClockStep.
+// DateStep is the step in which the header Date advances: a driver's cas.Config.ClockStep is as long at least.
 const DateStep = time.Second
 
 // Client makes requests. The program's http.Client brings TLS, the proxy and the credentials.

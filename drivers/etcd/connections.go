@@ -28,11 +28,11 @@ type connections struct {
 	left  bool
 }
 
-// idle is how long a connection without a request stays open.
-const idle = 90 * time.Second
-
-// newConnections makes those to a member. Nothing is sent. config is nil without TLS.
-func newConnections(config *tls.Config, patience time.Duration) *connections {
+// newConnections makes those to a member. Nothing is sent. config is nil without TLS. limit is that of a request.
+//
+// They have no time limit for a connection without requests: after it, package net/http makes each request wait for another connection,
+// which may fail, although the first one is there.
+func newConnections(config *tls.Config, patience, limit time.Duration) *connections {
 	c := &connections{patience: patience, open: map[net.Conn]struct{}{}}
 	protocols := &http.Protocols{}
 	if config == nil {
@@ -46,8 +46,9 @@ func newConnections(config *tls.Config, patience time.Duration) *connections {
 		Protocols:          protocols,
 		DialContext:        c.dial,
 		DialTLSContext:     c.dialTLS,
-		IdleConnTimeout:    idle,
 		DisableCompression: true,
+		// A write that hangs would keep others, whose contexts do not end it, too.
+		HTTP2: &http.HTTP2Config{WriteByteTimeout: limit},
 	}}, maxAnswer+frameHeader)
 	return c
 }

@@ -3,9 +3,12 @@ package etcd
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -169,6 +172,55 @@ func TestLeftConnections(t *testing.T) {
 	// One that is made too late is closed.
 	if _, err := first.dial(t.Context(), "tcp", f.addr()); !errors.Is(err, errLeftConnections) || opened(first) != 0 {
 		t.Error(err)
+	}
+}
+
+// A member that is slow to make a connection gets it all the same: the next request waits for the one that is being made.
+func TestSlowConnection(t *testing.T) {
+	t.Parallel()
+	f := &fake{answers: map[string]reply{}}
+	s := httptest.NewUnstartedServer(f.handler(t))
+	s.EnableHTTP2 = true
+	made := make(chan struct{})
+	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { <-made; return ctx } // before the handshake
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	slow := storeWith(t, Config{Endpoints: []string{s.URL}, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
+		WithRequestTimeout(2*time.Second))
+	first := slow.members.all[0].connections
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	if _, err := slow.Get(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	close(made)
+	if _, err := slow.Get(t.Context(), "k"); err != nil || slow.members.all[0].connections != first {
+		t.Errorf("the connection that was made late is not used: %v", err)
+	}
+}
+
+// A single member that answers with a failure keeps its watches. One that is silent does not.
+func TestWatchesOfASingleMember(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	_, present := s.members.order()
+	f.refuse(methodRange, 14, "etcdserver: request timed out")
+	if _, err := s.Get(t.Context(), "k"); err == nil || present.Err() != nil {
+		t.Errorf("after a failure: %v, %v", err, present.Err())
+	}
+	m := s.members.all[0]
+	s.members.silent(m, m.connections)
+	if present.Err() == nil {
+		t.Error("the watches stay on a connection that is silent")
+	}
+	earlier := m.connections
+	s.members.silent(m, earlier)
+	_, present = s.members.order()
+	if s.members.silent(m, earlier); present.Err() != nil {
+		t.Error("a late failure of earlier connections ends the watches on those of now")
 	}
 }
 

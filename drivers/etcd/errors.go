@@ -15,6 +15,8 @@ var (
 	errNoEtcd = errors.New("the answer is not that of etcd: is there another server, or a proxy, at this address?")
 	// errToken says that the login has ended, or that there was none. Nothing was done.
 	errToken = errors.New("the cluster demands a login: put the user and the password into the URL")
+	// errChanged says that the cluster's users or roles have changed since the request came. Nothing was done.
+	errChanged = errors.New("the cluster's users or roles were changed at this moment")
 	// errOtherCluster refuses a member of another cluster than that of the locks.
 	errOtherCluster = errors.New("it is a member of another cluster")
 )
@@ -51,7 +53,10 @@ var errNoSpace = errors.New(noSpace + ": the cluster takes no writes until someb
 var elsewhere = []string{"etcdserver: no leader", "rpc not supported for learner", "etcdserver: not capable"}
 
 // tokenRefusals are the messages about a login that has ended. Nothing was done.
-var tokenRefusals = []string{"invalid auth token", "user name is empty", "revision of auth store is old"}
+var tokenRefusals = []string{"invalid auth token", "user name is empty"}
+
+// changed is the message about users or roles that were changed meanwhile. Nothing was done.
+const changed = "revision of auth store is old"
 
 // classify makes the error of a call that has failed, by the message and, where that is none of those above, by the status.
 func classify(status int, message string) error {
@@ -61,6 +66,9 @@ func classify(status int, message string) error {
 		if has(message) {
 			return errToken
 		}
+	}
+	if has(changed) {
+		return errChanged
 	}
 	for _, message := range elsewhere {
 		if has(message) {

@@ -156,7 +156,7 @@ func newStore(t target, c settings) *store {
 	if len(t.members) > 1 {
 		patience /= 3 // so that there is time to try the next one
 	}
-	connect := func() *connections { return newConnections(t.tls, patience) }
+	connect := func() *connections { return newConnections(t.tls, patience, c.timeout) }
 	s := &store{settings: c, members: newMembers(t.members, connect), slots: make(chan struct{}, maxRequests),
 		streams: make(chan struct{}, maxStreams)}
 	if t.username != "" {

@@ -127,6 +127,24 @@ func ended2(t *testing.T) <-chan struct{} {
 	return c
 }
 
+// Without a login, a change of users or roles at the moment of a request does not refuse it for good: nothing was done, and it is made
+// again.
+func TestUsersThatAreChanged(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	changed := reply{status: statusInvalidArgument, text: "etcdserver: revision of auth store is old"}
+	f.set(methodRange, changed)
+	if _, err := s.Get(t.Context(), "k"); err == nil || driver.Lasting(err) || f.requests(methodRange) != 2 {
+		t.Errorf("%v, after %d requests", err, f.requests(methodRange))
+	}
+	changed.do = func() { f.set(methodRange, reply{}) }
+	f.set(methodRange, changed)
+	if _, err := s.Get(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A member that refuses each token is asked twice, and no more. A login without an answer has changed nothing: another member is asked.
 func TestTokenThatIsRefused(t *testing.T) {
 	t.Parallel()

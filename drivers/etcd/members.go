@@ -50,12 +50,12 @@ func (m *members) order() (all []*member, present context.Context) {
 	return append(append(all, m.all[m.current:]...), m.all[:m.current]...), m.present
 }
 
-// leave notes that a member has failed.
+// leave notes that a member has failed. If there is another one, that becomes the current one.
 func (m *members) leave(failed *member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	failed.known = false
-	if m.all[m.current] == failed {
+	if m.all[m.current] == failed && len(m.all) > 1 {
 		m.move((m.current + 1) % len(m.all))
 	}
 }
@@ -67,18 +67,28 @@ func (m *members) use(one *member) (c *connections, done func()) {
 	return one.connections, one.connections.use() // before they can be left
 }
 
-// silent notes that a member has not answered, on these connections. What has cut one of them has perhaps cut them all.
+// silent notes that a member has not answered, on these connections. What has cut one of them has perhaps cut them all, so what uses them
+// ends. That the earlier connections were silent, too, says nothing of the present ones.
 func (m *members) silent(failed *member, c *connections) {
-	m.leave(failed)
 	m.mu.Lock()
 	if failed.connections == c {
-		failed.connections = m.connect()
+		failed.connections, failed.known = m.connect(), false
+		if m.all[m.current] == failed {
+			m.move((m.current + 1) % len(m.all))
+		}
 	}
 	m.mu.Unlock()
 	c.leave()
 }
 
-// move makes another member the current one. With one member it only ends what uses it: its connection may be dead. mu is held.
+// hasAnswered reports whether a member of the cluster has.
+func (m *members) hasAnswered() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cluster != 0
+}
+
+// move makes another member the current one. With one member it only ends what uses it. mu is held.
 func (m *members) move(to int) {
 	m.current = to
 	m.end()

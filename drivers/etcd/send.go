@@ -98,6 +98,9 @@ func (at attempt) elsewhereIf(err error) error {
 func (at attempt) logInAndSend(c call, into answer) error {
 	if at.login == nil {
 		err := at.send(c, "", into)
+		if errors.Is(err, errChanged) {
+			err = at.send(c, "", into)
+		}
 		if errors.Is(err, errToken) {
 			return driver.Denied(err)
 		}
@@ -115,7 +118,7 @@ func (at attempt) logInAndSend(c call, into answer) error {
 			return at.elsewhereIf(err) // the request itself was not sent
 		}
 		err = at.send(c, token, into)
-		if !errors.Is(err, errToken) {
+		if !errors.Is(err, errToken) && !errors.Is(err, errChanged) {
 			return err
 		}
 		if try == 1 {
@@ -175,7 +178,11 @@ const patience = 250 * time.Millisecond
 // unanswered is the error of a request without an answer.
 func (at attempt) unanswered(used *connections, began time.Time, connected bool, err error) error {
 	if at.limited.Err() != nil && !errors.Is(at.ctx.Err(), context.Canceled) && time.Since(began) >= patience {
-		at.members.silent(at.member, used)
+		if connected {
+			at.members.silent(at.member, used)
+		} else { // the connection that is being made is for the next request
+			at.members.leave(at.member)
+		}
 	}
 	switch {
 	case at.ctx.Err() != nil:
@@ -184,7 +191,7 @@ func (at attempt) unanswered(used *connections, began time.Time, connected bool,
 		return &unknownError{errors.New("it has not answered in time")}
 	case at.limited.Err() != nil:
 		return &elsewhereError{errors.New("no connection was made in time")}
-	case connected && !at.members.isKnown(at.member):
+	case connected && !at.members.hasAnswered():
 		return &unknownError{at.neverAnswered(err)}
 	case connected:
 		return &unknownError{err}
@@ -192,7 +199,7 @@ func (at attempt) unanswered(used *connections, began time.Time, connected bool,
 	return &elsewhereError{err}
 }
 
-// neverAnswered is the error of a connection that has ended, to a member that is not known to be one.
+// neverAnswered is the error of a connection that has ended, while no member has answered yet.
 func (at attempt) neverAnswered(err error) error {
 	if strings.HasPrefix(at.member.url, "http:") {
 		return fmt.Errorf("it has ended the connection without an answer of etcd (%w): if it demands TLS, the scheme is etcds; or is there "+

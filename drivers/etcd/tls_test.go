@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -24,19 +25,26 @@ func TestTLSOfAnotherClient(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
 	own := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
-	target, err := targetOf(Config{Endpoints: []string{s.URL}, TLS: own})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := newSettings(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	used := newStore(target, c)
-	defer func() { _ = used.close(t.Context()) }()
+	used := storeWith(t, Config{Endpoints: []string{s.URL}, TLS: own})
 	if _, err := used.Get(t.Context(), "k"); err != nil || len(own.NextProtos) != 1 || own.NextProtos[0] != "http/1.1" {
 		t.Errorf("%v, and the program's own configuration has %v", err, own.NextProtos)
 	}
+}
+
+// storeWith makes the store of a Locker for a program's configuration.
+func storeWith(t *testing.T, config Config, opts ...Option) *store {
+	t.Helper()
+	target, err := targetOf(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newSettings(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(target, c)
+	t.Cleanup(func() { _ = s.close(context.WithoutCancel(t.Context())) })
+	return s
 }
 
 // A member that demands a client's certificate serves locks to those that have one, also with a user. The common name of a certificate is

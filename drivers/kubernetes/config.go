@@ -33,7 +33,7 @@ func (p place) load() (config *rest.Config, namespace string, err error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: p.context})
 	config, err = loader.ClientConfig()
 	switch {
-	case clientcmd.IsEmptyConfig(err) && os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+	case clientcmd.IsEmptyConfig(err) && p.kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		return nil, "", errors.New("this pod has no token of a service account in " + serviceAccount + ": remove " +
 			"automountServiceAccountToken: false from the pod and its service account, or name a kubeconfig in the URL parameter " +
 			paramKubeconfig)

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"crypto/tls"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
+	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 // Numbers of the server's errors.
@@ -90,13 +90,15 @@ var configurations = []error{gomysql.ErrNoTLS, gomysql.ErrCleartextPassword, gom
 // classify marks what a person must mend, and leaves out what the server quotes of the user, of names and of values.
 func classify(err error) error {
 	var answer *gomysql.MySQLError
-	var certificate *tls.CertificateVerificationError
+	if untrusted := serverurl.Untrusted(err); untrusted != nil {
+		return untrusted
+	}
 	switch {
 	case errors.Is(err, sqldriver.ErrBadConn):
 		return errors.New("the server has closed the connection")
 	case errors.Is(err, gomysql.ErrInvalidConn):
 		return errors.New("the connection was lost")
-	case errors.As(err, &certificate), slices.ContainsFunc(configurations, func(c error) bool { return errors.Is(err, c) }):
+	case slices.ContainsFunc(configurations, func(c error) bool { return errors.Is(err, c) }):
 		return driver.Denied(err)
 	case !errors.As(err, &answer):
 		return err

@@ -44,8 +44,8 @@ func classifyTLS(err error) error {
 	if untrusted := serverurl.Untrusted(err); untrusted != nil {
 		return untrusted
 	}
-	text := err.Error()
-	if !strings.Contains(text, "tls: ") || !strings.Contains(text, "certificate") { // the type of the server's alert is not exported
+	var alert *net.OpError
+	if !errors.As(err, &alert) || alert.Op != "remote error" || !strings.Contains(alert.Error(), "certificate") {
 		return err
 	}
 	return driver.Denied(fmt.Errorf("the server refuses the client's certificate, or demands one (%w): correct the URL parameters %s and %s",

@@ -81,9 +81,12 @@ func everyDriver(t *testing.T) (all []string) {
 func linked(t *testing.T, folder string, pkgs ...string) (modules, packages []string) {
 	t.Helper()
 	const format = "{{if not .Standard}}{{.ImportPath}} {{.Module.Path}}{{end}}"
-	out, err := goCommand(append([]string{"-C", folder, "list", "-deps", "-f", format}, pkgs...)...).Output()
+	list := goCommand(append([]string{"-C", folder, "list", "-deps", "-f", format}, pkgs...)...)
+	var failure strings.Builder
+	list.Stderr = &failure
+	out, err := list.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("go list in %s: %v\n%s", folder, err, failure.String())
 	}
 	for line := range strings.Lines(string(out)) {
 		pkg, mod, _ := strings.Cut(strings.TrimSpace(line), " ")
