@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
 	"github.com/holdfast-go/holdfast/lockertest"
 )
 
@@ -55,9 +56,6 @@ Example: a report to keep
 
     holdfast certify --json > certified.json`
 }
-
-// clockStep is the longest step of a store's clock: the times in the answers of S3 may be two seconds old.
-const clockStep = 2 * time.Second
 
 // removeTimeout bounds the removal of what certify has made.
 const removeTimeout = 2 * time.Minute
@@ -132,7 +130,7 @@ func (c *certificate) examine(ctx context.Context, a *app, own string, soaking t
 		return l, err
 	}
 	secrets := slices.DeleteFunc(backends.SecretValues(a.backend), func(s string) bool { return len(s) < backends.LongSecret })
-	err := lockertest.Examine(ctx, open, lockertest.Config{Secrets: secrets, ClockStep: clockStep}, func(found lockertest.Outcome) {
+	err := lockertest.Examine(ctx, open, lockertest.Config{Secrets: secrets, ClockStep: httpstore.MaxDateAge}, func(found lockertest.Outcome) {
 		c.add(found)
 		if done++; done*10/lockertest.Clauses() > shown {
 			shown = done * 10 / lockertest.Clauses()

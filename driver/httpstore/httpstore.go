@@ -21,6 +21,10 @@ import (
 // DateStep is the step in which the header Date advances: a driver's cas.Config.ClockStep is as long at least.
 const DateStep = time.Second
 
+// MaxDateAge is how much later it may be than the header Date of an answer says, where servers are not known to make it for each answer:
+// some, such as versitygw, make it anew only after a second and a little more. It is the ClockStep of their drivers.
+const MaxDateAge = 2 * DateStep
+
 // Client makes requests. The program's http.Client brings TLS, the proxy and the credentials.
 type Client struct {
 	http  http.Client

@@ -14,7 +14,10 @@ import (
 const firstBefore = "f81111df46c838fd05bea75a532c78be409d6f37"
 
 // build is the command of one version.
-type build struct{ name, path string }
+type build struct {
+	name, path string
+	releases   bool // the locks of a command that was killed, by its guardian
+}
 
 // builds returns the command of the last release before this one, which it builds from the history, and today's.
 func builds(t *testing.T) (before, today build) {
@@ -40,8 +43,8 @@ func builds(t *testing.T) (before, today build) {
 	if out, err := exec.Command("tar", "-x", "-f", archive, "-C", source).CombinedOutput(); err != nil {
 		t.Fatalf("tar: %v\n%s", err, out)
 	}
-	compile := func(name, source string) build {
-		b := build{name, filepath.Join(dir, name)}
+	compile := func(name, source string, releases bool) build {
+		b := build{name, filepath.Join(dir, name), releases}
 		// Go's cache does not depend on the folder, with -trimpath.
 		cmd := exec.Command("go", "build", "-tags", "full", "-trimpath", "-o", b.path, ".")
 		cmd.Dir = filepath.Join(source, "cmd", "holdfast")
@@ -50,7 +53,7 @@ func builds(t *testing.T) (before, today build) {
 		}
 		return b
 	}
-	return compile("before", source), compile("today", root)
+	return compile("before", source, commit != firstBefore), compile("today", root, true)
 }
 
 // commitBefore returns the commit of which the last release was made, unless that is this one: then it is the release before.

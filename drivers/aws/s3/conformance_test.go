@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/lockertest"
 	"github.com/holdfast-go/holdfast/test/locktest"
@@ -93,7 +94,7 @@ func suite(t *testing.T, faults func(cas.Store) cas.Store) lockertest.Config {
 			})
 		},
 		Advance:   clock.Advance,
-		ClockStep: maxDateAge,
+		ClockStep: httpstore.MaxDateAge,
 		Forget: func(_ context.Context, name string) error {
 			if server.Object(key(name)) == nil {
 				return errors.New("there is no object")

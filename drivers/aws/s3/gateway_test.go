@@ -45,7 +45,7 @@ func TestConformanceGateway(t *testing.T) {
 		New: func(t *testing.T) driver.Locker {
 			return openRacing(t, gatewayConfig(gateway.Endpoint()), WithPrefix("team"))
 		},
-		ClockStep: maxDateAge,
+		ClockStep: httpstore.MaxDateAge,
 		Forget: func(ctx context.Context, name string) error {
 			return editor.remove(ctx, lockrecord.Key(name))
 		},

@@ -134,16 +134,12 @@ func address(endpoint *url.URL, bucket string, pathStyle bool) string {
 	return at.String()
 }
 
-// maxDateAge is how much later it may be than the header Date of an answer says. That has steps of a second, and some servers, such as
-// versitygw, make it anew only after a second and a little more.
-const maxDateAge = 2 * httpstore.DateStep
-
 // config describes the store. S3 answers when the object is stored, durably.
 func (s *store) config(c settings) cas.Config {
 	return cas.Config{
 		Info: driver.Info{Backend: backend, Expiry: driver.ByServer, Failover: driver.GrantsSurvive, History: c.history,
 			Limits: driver.Limits{MinTTL: 5 * time.Second, TTLNote: "the store's clock has steps of a second"}},
-		ClockStep:   maxDateAge,
+		ClockStep:   httpstore.MaxDateAge,
 		Close:       func(context.Context) error { s.calls.Close(); return nil },
 		ProbeRounds: c.rounds,
 	}

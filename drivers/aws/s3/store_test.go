@@ -297,7 +297,7 @@ func TestOldDate(t *testing.T) {
 	if _, err := try(t, l, "n", "b", 10*time.Second); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("before the end of the lease: %v", err)
 	}
-	clock.Advance(maxDateAge)
+	clock.Advance(httpstore.MaxDateAge)
 	acquire(t, l, "n", "b", 10*time.Second)
 }
 
