@@ -110,10 +110,11 @@ func TestReleaseWakesReadersAlthoughAnotherCameFirst(t *testing.T) {
 	} {
 		lease := acquire(t, l, longRequest(what, "holder"))
 		reader := sharedRequest(what, "reader")
-		reader.QueueFor = time.Minute
+		reader.QueueFor = time.Hour
 		woken := wokenBy(t, waiting, what)
 		wantHeld(t, waiting, reader)
 		awaitFollowed(t, waiting, what)
+		wantHeld(t, waiting, reader) // before the cursor was open, the position was a short one
 		if released, err := l.updateOne(bounded(t), heldBy(lease), releaseUpdate); !released || err != nil {
 			t.Fatal(released, err)
 		}

@@ -55,7 +55,7 @@ func TestThousandNamesAreReadTogether(t *testing.T) {
 	eventually(t, "all have asked", func() bool { return attempts() > count })
 	time.Sleep(10 * time.Second) // until the batch reads coincide
 	var reads, asked int
-	for range 6 { // a busy machine needs a while for the first thousand requests
+	for range 12 { // a busy machine needs a while for the first thousand requests
 		reads, asked = sent.count("find"), attempts()
 		time.Sleep(window)
 		reads, asked = sent.count("find")-reads, attempts()-asked

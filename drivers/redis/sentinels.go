@@ -78,20 +78,23 @@ func (s *sentinels) ask(ctx context.Context) (newest named, err error) {
 	for _, client := range s.clients {
 		started := s.start(func() {
 			n, err := s.askOne(ctx, client)
-			answers <- answer{n, err}
+			answers <- answer{n, s.failed(err)}
 		})
 		if !started {
 			return newest, goredis.ErrClosed
 		}
 	}
 	var enough <-chan time.Time
+	var passing, lasting error
 	for range s.clients {
 		select {
 		case a := <-answers:
 			switch {
-			case a.err != nil && err == nil:
-				err = a.err
-			case a.err == nil && (newest.addr == "" || a.epoch > newest.epoch):
+			case errors.Is(a.err, driver.ErrDenied):
+				lasting = cmp.Or(lasting, a.err)
+			case a.err != nil:
+				passing = cmp.Or(passing, a.err)
+			case newest.addr == "" || a.epoch > newest.epoch:
 				newest = a.named
 			}
 			if a.err == nil && enough == nil {
@@ -100,13 +103,17 @@ func (s *sentinels) ask(ctx context.Context) (newest named, err error) {
 			continue
 		case <-enough:
 		case <-ctx.Done():
+			passing = cmp.Or(passing, s.failed(ctx.Err()))
 		}
 		break
 	}
-	if newest.addr == "" {
-		return newest, s.failed(ctx, err)
+	switch {
+	case newest.addr != "":
+		return newest, nil
+	case passing != nil && lasting != nil: // the others may come back, and name it
+		passing = fmt.Errorf("%w; another answers: %v", passing, lasting) //nolint:errorlint // it is no error that a person must mend
 	}
-	return newest, nil
+	return newest, cmp.Or(passing, lasting)
 }
 
 // askOne asks a Sentinel. While it makes a fail-over, its facts about the primary are still those of the former one.
@@ -125,10 +132,10 @@ func (s *sentinels) askOne(ctx context.Context, client *goredis.SentinelClient) 
 	return n, nil
 }
 
-// failed is the error when no Sentinel names the primary.
-func (s *sentinels) failed(ctx context.Context, err error) error {
+// failed is the error when a Sentinel does not name the primary.
+func (s *sentinels) failed(err error) error {
 	if err == nil {
-		err = ctx.Err()
+		return nil
 	}
 	if goredis.HasErrorPrefix(err, "No such master") {
 		return driver.Denied(fmt.Errorf("no primary of the name %s is known to Sentinel", driver.Quote(s.name)))

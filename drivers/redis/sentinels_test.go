@@ -134,6 +134,34 @@ func TestNoSentinelNamesThePrimary(t *testing.T) {
 	}
 }
 
+// As long as one Sentinel may come back and name the primary, the failure passes; its text names what another one refuses.
+func TestSomeSentinelsRefuse(t *testing.T) {
+	t.Parallel()
+	const refusal = "NOAUTH Authentication required."
+	refuses, loads, hangs := fakeSentinel(t, "-"+refusal+"\r\n"), fakeSentinel(t, "-LOADING still\r\n"), fakeSentinel(t, "")
+	for name, test := range map[string]struct {
+		addrs  []string
+		denied bool
+	}{
+		"all refuse":           {[]string{refuses, refuses}, true},
+		"one loads":            {[]string{refuses, loads}, false},
+		"one loads, and first": {[]string{loads, refuses}, false},
+		"one hangs":            {[]string{refuses, hangs}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSentinels(target{sentinels: test.addrs, master: "main"}, 5*time.Second)
+			_, err := s.learn(t.Context())
+			if err == nil || errors.Is(err, driver.ErrDenied) != test.denied || strings.Count(err.Error(), refusal) != 1 {
+				t.Error(err)
+			}
+			if err := s.close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // The dialer of the connection for notifications may be the first to learn that Sentinel names another primary. It does not wait for the
 // end of that very connection.
 func TestNotificationsLearnOfAnotherPrimary(t *testing.T) {

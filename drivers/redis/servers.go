@@ -145,9 +145,11 @@ func (s *store) checkServer(then func(context.Context, *goredis.Conn) error) fun
 		case mode == "sentinel":
 			err = driver.Denied(errors.New("it is a Sentinel: add the URL parameter " + paramMaster))
 		case mode == "cluster" && !s.config.cluster:
-			err = driver.Denied(errors.New("the server belongs to a Redis Cluster: add the URL parameter " + paramCluster + "=true"))
+			err = driver.Denied(errors.New("the server belongs to a Redis Cluster: add the URL parameter " + paramCluster +
+				"=true, or give New a *redis.ClusterClient"))
 		case mode == "standalone" && s.config.cluster:
-			err = driver.Denied(errors.New("the server belongs to no Redis Cluster: leave out the URL parameter " + paramCluster))
+			err = driver.Denied(errors.New("the server belongs to no Redis Cluster: leave out the URL parameter " + paramCluster +
+				", or give New a *redis.Client"))
 		case role == "replica" && !s.config.onlyReads && !s.config.cluster:
 			err = errReplica
 		}

@@ -55,6 +55,3 @@ var etcdRivals = &comparison{
 	start: func(b *testing.B) string { b.Helper(); return etcdtest.Start(b).Addr() },
 	url:   etcdURL,
 }
-
-// BenchmarkEtcdRivals prints one table.
-func BenchmarkEtcdRivals(b *testing.B) { etcdRivals.run(b) }

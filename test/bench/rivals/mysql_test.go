@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"testing"
+	"time"
 
 	_ "github.com/go-sql-driver/mysql"
 
@@ -68,5 +69,23 @@ var mysqlRivals = &comparison{
 	url:   mysqltest.At,
 }
 
-// BenchmarkMySQLRivals prints one table.
-func BenchmarkMySQLRivals(b *testing.B) { mysqlRivals.run(b) }
+// BenchmarkMySQLRivals prints two tables.
+func BenchmarkMySQLRivals(b *testing.B) {
+	mysqlRivals.run(b)
+	nodes := mysqltest.StartGalera(b, 2)
+	fmt.Println("| | holders at two nodes of Galera |")
+	for _, n := range mysqlRivals.names {
+		holders := 0
+		for _, node := range nodes {
+			ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
+			take, err := mysqlRivals.rivals[n].take(ctx, node.Addr())
+			if err != nil {
+				b.Error(n, err)
+			} else if _, err = take(ctx); err == nil {
+				holders++
+			}
+			cancel()
+		}
+		fmt.Println("|", n, "|", holders, "|")
+	}
+}
