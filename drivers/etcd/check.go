@@ -43,25 +43,13 @@ type examination struct {
 	statuses []status // of the members that answer
 }
 
-type status struct {
-	headed
-	Version     string `json:"version"`
-	Leader      uint64 `json:"leader,string"`
-	IsLearner   bool   `json:"isLearner"`
-	DBSize      int64  `json:"dbSize,string"`
-	DBSizeInUse int64  `json:"dbSizeInUse,string"`
-	DBSizeQuota int64  `json:"dbSizeQuota,string"` // since 3.6
-
-	at string
-}
-
 // members asks every address of the URL.
 func (e *examination) members(ctx context.Context) bool {
 	all, _ := e.store.members.order()
 	var silent []string
 	for _, m := range all {
 		s := status{at: m.name}
-		err := e.store.askMember(ctx, m, e.store.timeout, call{path: "/v3/maintenance/status", body: struct{}{}}, &s)
+		err := e.store.askMember(ctx, m, e.store.timeout, call{method: methodStatus, body: nothing{}}, &s)
 		switch {
 		case ctx.Err() != nil:
 			return false
@@ -96,19 +84,10 @@ func text(err error) string {
 	return driver.ErrorText(err)
 }
 
-type memberList struct {
-	headed
-	Members []struct {
-		ID        uint64 `json:"ID,string"`
-		Name      string `json:"name"`
-		IsLearner bool   `json:"isLearner"`
-	} `json:"members"`
-}
-
 // cluster compares the addresses with the members that the cluster has.
 func (e *examination) cluster(ctx context.Context) bool {
 	var list memberList
-	if err := e.store.ask(ctx, call{path: "/v3/cluster/member/list", body: struct{}{}}, &list); err != nil {
+	if err := e.store.ask(ctx, call{method: methodMemberList, body: nothing{}}, &list); err != nil {
 		e.Unchecked(subjectCluster, "", "its members cannot be listed: %s", text(err))
 		return ctx.Err() == nil
 	}
@@ -183,20 +162,15 @@ func (e *examination) version(context.Context) bool {
 
 // alarms looks for those that keep writes from being done.
 func (e *examination) alarms(ctx context.Context) bool {
-	var found struct {
-		headed
-		Alarms []struct {
-			Alarm string `json:"alarm"`
-		} `json:"alarms"`
-	}
-	err := e.store.ask(ctx, call{path: "/v3/maintenance/alarm", body: map[string]string{"action": "GET"}, bare: true}, &found) // so is 3.4's
+	var found alarmList
+	err := e.store.ask(ctx, call{method: methodAlarm, body: nothing{}, bare: true}, &found) // so is 3.4's
 	switch {
 	case err != nil:
 		e.Unchecked(subjectAlarms, "", "they cannot be read: %s", text(err))
 	case len(found.Alarms) > 0:
 		e.Wrong(subjectAlarms, "With NOSPACE: compact and defragment the members, and disarm the alarm. With CORRUPT: replace the member "+
 			"that differs.", "etcdctl alarm list", "the alarm %s is active: nobody is granted a lock, and holders lose theirs",
-			found.Alarms[0].Alarm)
+			found.Alarms[0])
 		return false
 	default:
 		e.OK(subjectAlarms, "none is active")
@@ -229,7 +203,7 @@ const (
 func (e *examination) compaction(ctx context.Context) bool {
 	now := e.statuses[0].Header.Revision
 	old := rangeRequest{Key: []byte(e.store.key(cas.ProbeKey)), CountOnly: true, Revision: max(1, now-keptRevisions)}
-	err := e.store.ask(ctx, call{path: pathRange, body: old}, &rangeAnswer{})
+	err := e.store.ask(ctx, call{method: methodRange, body: old}, &rangeAnswer{})
 	switch {
 	case err != nil && strings.Contains(err.Error(), "has been compacted"):
 		e.OK(subjectCompaction, "old revisions are removed")
@@ -260,11 +234,8 @@ func (e *examination) login(ctx context.Context) bool {
 			return true
 		}
 	}
-	var a struct {
-		headed
-		Enabled bool `json:"enabled"`
-	}
-	switch err := e.store.ask(ctx, call{path: "/v3/auth/status", body: struct{}{}}, &a); {
+	var a authStatus
+	switch err := e.store.ask(ctx, call{method: methodAuthStatus, body: nothing{}}, &a); {
 	case err != nil && !strings.Contains(err.Error(), "permission denied"): // 3.4 does not have it
 		e.Unchecked(subjectLogin, "", "the cluster does not show whether it has authentication")
 	case err == nil && !a.Enabled:
