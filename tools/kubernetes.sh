@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # kubernetes.sh builds the API server of Kubernetes and etcd, once, into .cache/kubernetes-VERSION, and runs the tests of the driver
-# on them: conformance, rights that are taken away, crashes, client-go's elector on one Lease. The build takes 10 minutes on two idle
+# on them: conformance, rights that are taken away, crashes, client-go's elector on one Lease. Then it runs the tests of the driver for etcd
+# on that etcd: members of the one that tests fetch come to differ when they are killed. The build takes 10 minutes on two idle
 # processors; "kubernetes.sh build" does no more. FLAGS go to go test. FOR is how long each of the two long tests runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -35,3 +36,4 @@ fi
 export HOLDFAST_TEST_KUBERNETES_BIN=$bin
 "$go" -C drivers/kubernetes test -count=1 -timeout 20m -run 'Cluster$' ${FLAGS:-} .
 "$go" -C test/electors test -count=1 -timeout 20m ${FLAGS:-} . -for "${FOR:-60s}"
+HOLDFAST_TEST_ETCD=$bin/etcd "$go" test -count=1 -timeout 20m ${FLAGS:-} ./drivers/etcd

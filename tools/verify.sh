@@ -23,7 +23,7 @@ part() {
 	s3) $tools test-s3 ;;                       # a real server of the protocol
 	dynamodb) $tools test-dynamodb ;;           # another implementation of the protocol
 	nats) $tools test-nats ;;
-	kubernetes) $tools test-kubernetes ;;       # a real API server: 5 minutes, and 10 more to build it once
+	kubernetes) $tools test-kubernetes ;;       # a real API server and its etcd: 7 minutes, and 10 more to build them once
 	model) HEAP=1g $make spec-quick ;;
 	docs) $make docs ;;
 	integration) integration ;;                 # real backends in containers with real faults, and a minute of chaos

@@ -1,7 +1,8 @@
 // Package httpstore is what drivers of stores that speak HTTP have in common. It makes each request once: it follows no redirect
-// and repeats nothing, so that a write is done once at most. It reads answers up to a limit, takes the store's clock from the
-// header Date, notices servers whose clocks disagree, and says which answers refuse a write. Its errors show no URL, no header and
-// no body, where credentials can be.
+// and repeats nothing, so that a write is done once at most. (Over HTTP/2, package net/http sends a request again that the server
+// says it has not processed, or has broken off by PROTOCOL_ERROR.) It reads answers up to a limit, takes the store's clock from the
+// header Date, notices servers whose clocks disagree, and says which answers refuse a write. Its errors show no URL, no header and no
+// body, where credentials can be.
 package httpstore
 
 import (
@@ -47,11 +48,12 @@ type Request struct {
 	Body        []byte
 }
 
-// Answer is what came back.
+// Answer is what came back. The trailers are those that came after the body, of HTTP/2.
 type Answer struct {
-	Status int
-	Header http.Header
-	Body   []byte
+	Status  int
+	Header  http.Header
+	Body    []byte
+	Trailer http.Header
 }
 
 // Send makes a request. An error means that it is unknown what the store did. When ctx has ended the error is that of ctx,
@@ -64,6 +66,7 @@ func (c *Client) Send(ctx context.Context, r Request) (Answer, error) {
 	defer func() { _ = resp.Body.Close() }()
 	answer := Answer{Status: resp.StatusCode, Header: resp.Header}
 	answer.Body, err = io.ReadAll(io.LimitReader(resp.Body, c.limit+1))
+	answer.Trailer = resp.Trailer
 	switch {
 	case err != nil:
 		return answer, c.failed(ctx, err)

@@ -98,6 +98,19 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// What comes after the body of an answer is a part of it.
+func TestTrailer(t *testing.T) {
+	c, at, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "Status")
+		_, _ = io.WriteString(w, "body")
+		w.Header().Set("Status", "7")
+	})
+	a, err := c.Send(t.Context(), put(at))
+	if err != nil || string(a.Body) != "body" || a.Trailer.Get("Status") != "7" || a.Header.Get("Status") != "" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
 // An answer that is too long is an error, and so is one that ends too early.
 func TestLength(t *testing.T) {
 	for text, want := range map[string]string{

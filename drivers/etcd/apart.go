@@ -50,8 +50,8 @@ func deleteAll(ctx context.Context, rawURL string) error {
 	limited, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
 	prefix := l.store.key("")
-	return driverutil.OpError("remove", backend, "", l.store.ask(limited, call{path: "/v3/kv/deleterange",
-		body: rangeRequest{Key: []byte(prefix), RangeEnd: endOf(prefix)}}, &rangeAnswer{}))
+	return driverutil.OpError("remove", backend, "", l.store.ask(limited, call{method: methodDeleteRange,
+		body: rangeRequest{Key: []byte(prefix), RangeEnd: endOf(prefix)}}, &headed{}))
 }
 
 // writeGuarded implements [driver.Description.WriteGuarded], as a program does with [TokenKey].
@@ -62,11 +62,11 @@ func writeGuarded(ctx context.Context, locks driver.Locker, lease driver.Lease, 
 	}
 	key := []byte(l.store.key(lockrecord.Key(lease.Name)) + "/.guarded")
 	t := txnRequest{
-		Compare: []compare{{Key: []byte(TokenKey(l.store.prefix, lease.Name)), Target: "VALUE", Value: tokenValue(lease.Token)}},
+		Compare: []compare{{Key: []byte(TokenKey(l.store.prefix, lease.Name)), Target: targetValue, Value: tokenValue(lease.Token)}},
 		Success: []operation{{Put: &putRequest{Key: key, Value: []byte(value), PrevKV: true}}},
 	}
 	var a txnAnswer
-	switch err := l.store.ask(ctx, call{path: pathTxn, body: t, writes: true}, &a); {
+	switch err := l.store.ask(ctx, call{method: methodTxn, body: t, writes: true}, &a); {
 	case err != nil:
 		return "", driverutil.OpError("guard", backend, lease.Name, err)
 	case !a.Succeeded:

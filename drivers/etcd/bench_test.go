@@ -11,9 +11,9 @@ func BenchmarkCalls(b *testing.B) {
 	l := openAt(b, etcdtest.URL(b))
 	key := []byte(l.store.key("bare"))
 	put := []operation{{Put: &putRequest{Key: key, Value: []byte("b")}}}
-	bare := txnRequest{Compare: []compare{{Key: key, Target: "VALUE", Value: []byte("b")}}, Success: put, Failure: put}
+	bare := txnRequest{Compare: []compare{{Key: key, Target: targetValue, Value: []byte("b")}}, Success: put, Failure: put}
 	stores.Calls(b, l, func(int) error {
-		return l.store.ask(b.Context(), call{path: pathTxn, body: bare, writes: true}, &txnAnswer{})
+		return l.store.ask(b.Context(), call{method: methodTxn, body: bare, writes: true}, &txnAnswer{})
 	})
 }
 

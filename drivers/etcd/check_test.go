@@ -105,34 +105,35 @@ func TestCheckFindings(t *testing.T) {
 		subject string
 		level   driver.Level
 		text    string
-		status  status
+		members []status
 	}{
-		{subjectVersion, driver.LevelDoubtful, "3.5.2", status{Version: "3.5.2"}},
-		{subjectVersion, driver.LevelDoubtful, "3.4.21", status{Version: "3.4.21"}},
-		{subjectVersion, driver.LevelOK, "3.5.6", status{Version: "3.5.6"}},
-		{subjectVersion, driver.LevelOK, "3.7.0", status{Version: "3.7.0"}},
-		{subjectDatabase, driver.LevelDoubtful, "90 of 100 MiB", status{DBSize: 90 << 20, DBSizeQuota: 100 << 20}},
-		{subjectDatabase, driver.LevelOK, "has 70 MiB", status{DBSize: 70 << 20, DBSizeQuota: 100 << 20}},
+		{subjectVersion, driver.LevelDoubtful, "3.5.2", []status{{Version: "3.5.2"}}},
+		{subjectVersion, driver.LevelDoubtful, "3.4.21", []status{{Version: "3.4.21"}}},
+		{subjectVersion, driver.LevelWrong, "3.5.5 may", []status{{Version: "3.5.6"}, {Version: "3.5.5"}}},
+		{subjectVersion, driver.LevelOK, "3.5.6", []status{{Version: "3.5.6"}, {Version: "3.5.6"}}},
+		{subjectVersion, driver.LevelOK, "3.7.0", []status{{Version: "3.7.0"}}},
+		{subjectDatabase, driver.LevelDoubtful, "90 of 100 MiB", []status{{DBSize: 90 << 20, DBSizeQuota: 100 << 20}}},
+		{subjectDatabase, driver.LevelOK, "has 70 MiB", []status{{DBSize: 70 << 20, DBSizeQuota: 100 << 20}}},
 	} {
 		found := map[string]driver.Finding{}
-		e := &examination{Report: func(f driver.Finding) { found[f.Subject] = f }, statuses: []status{c.status}}
+		e := &examination{Report: func(f driver.Finding) { found[f.Subject] = f }, statuses: c.members}
 		e.version(t.Context())
 		e.database(t.Context())
 		wantFinding(t, found, c.subject, c.level, c.text)
 	}
 	// A cluster that was never compacted, a password without TLS, and members without a common leader.
 	f := startFake(t)
-	f.set(pathRange, reply{body: `{"header": {"cluster_id": "7", "revision": "30000"}}`})
+	f.set(methodRange, reply{message: from(7)})
 	s := storeAt(t, "etcd://u:p@"+f.addr())
-	f.set(pathAuthenticate, reply{body: `{"header": {"cluster_id": "7"}, "token": "t"}`})
+	f.set(methodAuthenticate, reply{message: appendBytes(from(7), 2, []byte("t"))})
 	found := map[string]driver.Finding{}
 	e := &examination{Report: func(f driver.Finding) { found[f.Subject] = f }, store: s,
 		statuses: []status{{Leader: 1}, {Leader: 2}}}
 	e.statuses[0].Header.Revision = 30_000
 	e.compaction(t.Context())
 	e.cluster(t.Context())
-	f.set("/v3/auth/status", reply{status: 404, body: "404 page not found"})
-	f.set("/v3/maintenance/alarm", reply{body: `{"alarms": [{"memberID": "8", "alarm": "NOSPACE"}]}`}) // without a header, by 3.4
+	f.refuse(methodAuthStatus, statusUnimplemented, "unknown method AuthStatus for service etcdserverpb.Auth")
+	f.set(methodAlarm, reply{message: appendBytes(nil, 2, appendNumber(appendNumber(nil, 1, 8), 2, 1))}) // without a header, by 3.4
 	e.alarms(t.Context())
 	wantFinding(t, found, subjectAlarms, driver.LevelWrong, "NOSPACE")
 	e.login(t.Context())

@@ -42,8 +42,8 @@ func lockKey(name string) []byte { return []byte(defaultPrefix + "/" + lockrecor
 
 // valueAt reads a key as root.
 func valueAt(ctx context.Context, s *etcdtest.Server, key []byte) ([]byte, error) {
-	answer, err := s.AskAsRoot(ctx, pathRange, map[string]any{"key": key})
-	var a rangeAnswer
+	answer, err := s.AskAsRoot(ctx, "/v3/kv/range", map[string]any{"key": key})
+	var a struct{ KVs []struct{ Value []byte } }
 	if err == nil {
 		err = json.Unmarshal(answer, &a)
 	}
@@ -137,7 +137,7 @@ func leaderOf(t *testing.T, all []*etcdtest.Server) *etcdtest.Server {
 	members, _ := s.members.order()
 	for i, m := range members {
 		var now status
-		err := s.askMember(t.Context(), m, s.timeout, call{path: "/v3/maintenance/status", body: struct{}{}}, &now)
+		err := s.askMember(t.Context(), m, s.timeout, call{method: methodStatus, body: nothing{}}, &now)
 		if err == nil && now.Leader == now.Header.MemberID {
 			return all[i]
 		}

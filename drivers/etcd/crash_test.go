@@ -29,18 +29,27 @@ func TestKilledServer(t *testing.T) {
 	compete(t, s.URL(), 5, func(int) error { return s.Crash(t.Context()) })
 }
 
-// Of three members one is killed, the leader is, or it is paused until another one leads, while clients compete.
+// Of three members one is killed, the leader is, or it is paused until another one leads, while clients compete. Members of a version that
+// come to differ after a crash end in good order instead: with 3.5.1 two clients had the lock in one of 28 runs, the members as different.
 func TestFailingCluster(t *testing.T) {
 	serverprocess.Long(t, "waits for several elections")
 	t.Parallel()
 	all := etcdtest.StartCluster(t, 3)
+	end := (*etcdtest.Server).Kill
+	if examine(t, etcdtest.URLOf(all...))[subjectVersion].Level != driver.LevelOK {
+		end = (*etcdtest.Server).Stop
+	}
 	compete(t, etcdtest.URLOf(all...), 6, func(round int) error {
 		switch round % 3 {
 		case 0:
-			return all[round%len(all)].Crash(t.Context())
+			member := all[round%len(all)]
+			if err := end(member); err != nil {
+				return err
+			}
+			return member.Restart(context.WithoutCancel(t.Context()))
 		case 1:
 			leader := leaderOf(t, all)
-			if err := leader.Kill(); err != nil {
+			if err := end(leader); err != nil {
 				return err
 			}
 			time.Sleep(3 * time.Second)

@@ -3,8 +3,7 @@
 //	l, err := etcd.Open(ctx, "etcds://app@etcd1,etcd2,etcd3/billing")
 //
 // Most programs import the package for its side effect and call holdfast.Open with such a URL. [New] takes the addresses and the TLS of
-// etcd's own client. The driver needs the standard library alone: it speaks to the JSON gateway that each member has, unless it was
-// started with --enable-grpc-gateway=false.
+// etcd's own client. The driver needs the standard library alone, with which it speaks gRPC; see docs/decisions/etcd-over-grpc.md.
 //
 // # What is stored
 //
@@ -21,4 +20,6 @@
 //
 // Requests go to one member, and to the next one when that does not answer or knows no leader. A write goes to another member only if
 // the first one certainly has not got it. A member of another cluster than the first one that answered is refused.
+//
+// Requests to a member share a connection. When the member has been silent, the next ones have a new connection: the old one may be dead.
 package etcd

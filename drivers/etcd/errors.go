@@ -1,17 +1,13 @@
 package etcd
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
-	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 var (
@@ -19,6 +15,8 @@ var (
 	errNoEtcd = errors.New("the answer is not that of etcd: is there another server, or a proxy, at this address?")
 	// errToken says that the login has ended, or that there was none. Nothing was done.
 	errToken = errors.New("the cluster demands a login: put the user and the password into the URL")
+	// errChanged says that the cluster's users or roles have changed since the request came. Nothing was done.
+	errChanged = errors.New("the cluster's users or roles were changed at this moment")
 	// errOtherCluster refuses a member of another cluster than that of the locks.
 	errOtherCluster = errors.New("it is a member of another cluster")
 )
@@ -33,22 +31,11 @@ type unknownError struct{ error }
 
 func (e *unknownError) Unwrap() error { return e.error }
 
-// failure is what the gateway says of a request that failed. Of a stream it is in the field Error.
-type failure struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
-}
-
-// commonName begins the text of a gateway that was sent a client's certificate with one.
-const commonName = "CommonName of client"
-
 // refusals are the messages of etcd about requests of which it has certainly done nothing, and what helps.
 var refusals = []struct{ message, remedy string }{
 	{"permission denied", "grant the user a role with the permission readwrite for the prefix of the keys: etcdctl role grant-permission " +
 		"ROLE readwrite PREFIX/ --prefix=true"},
 	{"authentication failed", "correct the user or the password in the URL"},
-	{commonName, "the gateway takes no user from a client's certificate: use one without a common name, and a user and a " +
-		"password in the URL"},
 	{"request is too large", "store less data with the lock, or raise --max-request-bytes of the members"},
 	{"received message larger than max", "store less data with the lock, or raise --max-request-bytes of the members"},
 	{"too many operations in txn request", "raise --max-txn-ops of the members"},
@@ -66,26 +53,27 @@ var errNoSpace = errors.New(noSpace + ": the cluster takes no writes until someb
 var elsewhere = []string{"etcdserver: no leader", "rpc not supported for learner", "etcdserver: not capable"}
 
 // tokenRefusals are the messages about a login that has ended. Nothing was done.
-var tokenRefusals = []string{"invalid auth token", "user name is empty", "revision of auth store is old"}
+var tokenRefusals = []string{"invalid auth token", "user name is empty"}
 
-// classify makes the error of an answer that is not what was asked for.
-func classify(answer httpstore.Answer) error {
-	var f failure
-	_ = json.Unmarshal(answer.Body, &f) // else it is the text of a server of HTTP
-	text := httpstore.Brief(f.Message)
+// changed is the message about users or roles that were changed meanwhile. Nothing was done.
+const changed = "revision of auth store is old"
+
+// classify makes the error of a call that has failed, by the message and, where that is none of those above, by the status.
+func classify(status int, message string) error {
+	text := httpstore.Brief(message)
 	has := func(message string) bool { return strings.Contains(text, message) }
 	for _, message := range tokenRefusals {
 		if has(message) {
 			return errToken
 		}
 	}
+	if has(changed) {
+		return errChanged
+	}
 	for _, message := range elsewhere {
 		if has(message) {
 			return &elsewhereError{errors.New(text)}
 		}
-	}
-	if text == "" && bytes.HasPrefix(answer.Body, []byte(commonName)) { // the only text of a member that is no JSON
-		text = httpstore.Brief(string(answer.Body))
 	}
 	for _, r := range refusals {
 		if has(r.message) {
@@ -95,26 +83,17 @@ func classify(answer httpstore.Answer) error {
 	switch {
 	case has(noSpace):
 		return errNoSpace
-	case answer.Missing():
-		return &elsewhereError{driver.Denied(errors.New("the member has no JSON gateway (404): start it without " +
-			"--enable-grpc-gateway=false; etcd must be 3.4 or later"))}
-	case answer.Status == http.StatusMisdirectedRequest:
-		return &elsewhereError{driver.Denied(errors.New("the member refuses the name by which it is addressed (421): add it to " +
-			"--host-whitelist, or use TLS"))}
+	case status == statusUnimplemented:
+		return &elsewhereError{driver.Denied(fmt.Errorf("the member does not know the call (%s): etcd must be 3.4 or later", text))}
 	case text == "": // that of a proxy says nothing of what etcd has done
-		return &unknownError{fmt.Errorf("%w (HTTP status %d)", errNoEtcd, answer.Status)}
-	case answer.Status >= http.StatusInternalServerError:
-		return &unknownError{errors.New(text)} // such as a time limit of its own, or a leader that was lost
+		return &unknownError{fmt.Errorf("%w (gRPC status %d)", errNoEtcd, status)}
 	}
-	return errors.New(text)
-}
-
-// notSent is the error of a request that was not sent.
-func notSent(err error) error {
-	if untrusted := serverurl.Untrusted(err); untrusted != nil {
-		err = untrusted
+	switch status {
+	case statusInvalidArgument, statusNotFound, statusPermissionDenied, statusResourceExhausted, statusFailedPrecondition, statusOutOfRange,
+		statusUnauthenticated:
+		return errors.New(text)
 	}
-	return &elsewhereError{err}
+	return &unknownError{errors.New(text)} // such as a time limit of its own, or a leader that was lost
 }
 
 // allFailed is the error of a request that no member has done: one that lasts only if each of them does.

@@ -3,15 +3,12 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
-	"net"
-	"net/http"
 	"regexp"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
-	"github.com/holdfast-go/holdfast/driver/httpstore"
 )
 
 const backend = "etcd"
@@ -23,10 +20,11 @@ const (
 	minTimeout     = 100 * time.Millisecond
 	maxTimeout     = time.Minute
 
-	// maxRequests is how many requests are under way at a time. As many connections stay open.
+	// maxRequests is how many requests are under way at a time.
 	maxRequests = 32
-	// maxStreams is how many keys are watched at a time, each on a connection of its own.
-	maxStreams = 64
+	// maxStreams is how many keys are watched at a time. Their streams and the requests share a connection, on which a member with TLS
+	// allows 250.
+	maxStreams = 200
 	// maxAnswer bounds an answer: that about a page of a list.
 	maxAnswer = 64 << 20
 )
@@ -147,35 +145,23 @@ func (l *Locker) Capabilities() driver.Capabilities {
 // store is a [cas.Store].
 type store struct {
 	settings
-	members   *members
-	login     *login // nil without one
-	client    *httpstore.Client
-	transport *http.Transport
-	slots     chan struct{} // a place for each request under way
-	streams   chan struct{} // a place for each key that is watched
+	members *members
+	login   *login        // nil without one
+	slots   chan struct{} // a place for each request under way
+	streams chan struct{} // a place for each key that is watched
 }
 
 func newStore(t target, c settings) *store {
-	s := &store{settings: c, members: newMembers(t.members), slots: make(chan struct{}, maxRequests),
-		streams: make(chan struct{}, maxStreams)}
-	if t.username != "" {
-		s.login = &login{name: t.username, password: t.password}
-	}
 	patience := c.timeout
 	if len(t.members) > 1 {
 		patience /= 3 // so that there is time to try the next one
 	}
-	s.transport = &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: patience}).DialContext,
-		TLSHandshakeTimeout: patience,
-		TLSClientConfig:     t.tls,
-		MaxIdleConnsPerHost: maxRequests,
-		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  true,
-		// On a connection of HTTP/2 that has died silently all requests would hang together.
-		ForceAttemptHTTP2: false,
+	connect := func() *connections { return newConnections(t.tls, patience, c.timeout) }
+	s := &store{settings: c, members: newMembers(t.members, connect), slots: make(chan struct{}, maxRequests),
+		streams: make(chan struct{}, maxStreams)}
+	if t.username != "" {
+		s.login = &login{name: t.username, password: t.password}
 	}
-	s.client = httpstore.New(&http.Client{Transport: s.transport}, maxAnswer)
 	return s
 }
 
@@ -187,6 +173,5 @@ func (s *store) info() driver.Info {
 // close ends the connections.
 func (s *store) close(context.Context) error {
 	s.members.close()
-	s.transport.CloseIdleConnections()
 	return nil
 }

@@ -7,14 +7,6 @@ import (
 	"sync"
 )
 
-const pathAuthenticate = "/v3/auth/authenticate"
-
-// credentials is the body of a request for a token.
-type credentials struct {
-	Name     string `json:"name"`
-	Password string `json:"password"`
-}
-
 // login has the token of a user. Every member accepts it, for some minutes or until it has started again.
 type login struct {
 	name, password string

@@ -127,27 +127,45 @@ func ended2(t *testing.T) <-chan struct{} {
 	return c
 }
 
+// Without a login, a change of users or roles at the moment of a request does not refuse it for good: nothing was done, and it is made
+// again.
+func TestUsersThatAreChanged(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	changed := reply{status: statusInvalidArgument, text: "etcdserver: revision of auth store is old"}
+	f.set(methodRange, changed)
+	if _, err := s.Get(t.Context(), "k"); err == nil || driver.Lasting(err) || f.requests(methodRange) != 2 {
+		t.Errorf("%v, after %d requests", err, f.requests(methodRange))
+	}
+	changed.do = func() { f.set(methodRange, reply{}) }
+	f.set(methodRange, changed)
+	if _, err := s.Get(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A member that refuses each token is asked twice, and no more. A login without an answer has changed nothing: another member is asked.
 func TestTokenThatIsRefused(t *testing.T) {
 	t.Parallel()
 	first, second := startFake(t), startFake(t)
-	const token = `{"header": {"cluster_id": "7"}, "token": "token-secret"}`
-	first.set(pathAuthenticate, reply{body: token})
-	second.set(pathAuthenticate, reply{body: token})
-	second.set(pathTxn, reply{body: `{"header": {"cluster_id": "7", "revision": "9"}, "succeeded": true, "responses": [{}]}`})
+	token := reply{message: appendBytes(from(7), 2, []byte("token-secret"))}
+	first.set(methodAuthenticate, token)
+	second.set(methodAuthenticate, token)
+	second.set(methodTxn, reply{message: done(7)})
 	s := storeAt(t, strings.Replace(urlOf(first.addr(), second.addr()), "://", "://u:p@", 1))
-	first.refuse(pathRange, http.StatusUnauthorized, "etcdserver: invalid auth token")
+	first.refuse(methodRange, statusUnauthenticated, "etcdserver: invalid auth token")
 	_, err := s.Get(t.Context(), "k")
-	if err == nil || driver.Lasting(err) || first.requests(pathRange) != 2 || strings.Contains(err.Error(), "secret") {
-		t.Errorf("%v after %d requests", err, first.requests(pathRange))
+	if err == nil || driver.Lasting(err) || first.requests(methodRange) != 2 || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v after %d requests", err, first.requests(methodRange))
 	}
-	first.set(pathRange, reply{})
+	first.set(methodRange, reply{})
 	if _, err := s.Get(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	first.refuse(pathTxn, http.StatusUnauthorized, "etcdserver: invalid auth token")
-	first.set(pathAuthenticate, reply{do: func() { panic(http.ErrAbortHandler) }})
-	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err != nil || second.requests(pathTxn) != 1 {
-		t.Errorf("%v, and %d writes at the other member", err, second.requests(pathTxn))
+	first.refuse(methodTxn, statusUnauthenticated, "etcdserver: invalid auth token")
+	first.set(methodAuthenticate, reply{do: func() { panic(http.ErrAbortHandler) }})
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err != nil || second.requests(methodTxn) != 1 {
+		t.Errorf("%v, and %d writes at the other member", err, second.requests(methodTxn))
 	}
 }

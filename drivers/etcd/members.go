@@ -13,14 +13,18 @@ type member struct {
 	url  string // such as https://etcd1:2379
 	name string // such as etcd1:2379, for errors
 
-	// known says that its latest answer was that of a member of this cluster, and that it has not failed since. The mu of the members
-	// guards it.
+	// The mu of the members guards what follows.
+
+	// known says that its latest answer was that of a member of this cluster, and that it has not failed since.
 	known bool
+	// connections are those for new requests.
+	connections *connections
 }
 
 // members are the addresses of a cluster. One is asked until it fails. Then the next one is.
 type members struct {
-	all []*member
+	all     []*member
+	connect func() *connections // makes those to a member
 
 	mu      sync.Mutex
 	current int
@@ -30,8 +34,11 @@ type members struct {
 	end     context.CancelFunc
 }
 
-func newMembers(all []*member) *members {
-	m := &members{all: all}
+func newMembers(all []*member, connect func() *connections) *members {
+	m := &members{all: all, connect: connect}
+	for _, one := range all {
+		one.connections = connect()
+	}
 	m.present, m.end = context.WithCancel(context.Background())
 	return m
 }
@@ -43,17 +50,45 @@ func (m *members) order() (all []*member, present context.Context) {
 	return append(append(all, m.all[m.current:]...), m.all[:m.current]...), m.present
 }
 
-// leave notes that a member has failed.
+// leave notes that a member has failed. If there is another one, that becomes the current one.
 func (m *members) leave(failed *member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	failed.known = false
-	if m.all[m.current] == failed {
+	if m.all[m.current] == failed && len(m.all) > 1 {
 		m.move((m.current + 1) % len(m.all))
 	}
 }
 
-// move makes another member the current one. With one member it only ends what uses it: its connections may be dead. mu is held.
+// use returns the connections for a request to a member. done is called when it has ended.
+func (m *members) use(one *member) (c *connections, done func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return one.connections, one.connections.use() // before they can be left
+}
+
+// silent notes that a member has not answered, on these connections. What has cut one of them has perhaps cut them all, so what uses them
+// ends. That the earlier connections were silent, too, says nothing of the present ones.
+func (m *members) silent(failed *member, c *connections) {
+	m.mu.Lock()
+	if failed.connections == c {
+		failed.connections, failed.known = m.connect(), false
+		if m.all[m.current] == failed {
+			m.move((m.current + 1) % len(m.all))
+		}
+	}
+	m.mu.Unlock()
+	c.leave()
+}
+
+// hasAnswered reports whether a member of the cluster has.
+func (m *members) hasAnswered() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cluster != 0
+}
+
+// move makes another member the current one. With one member it only ends what uses it. mu is held.
 func (m *members) move(to int) {
 	m.current = to
 	m.end()
@@ -97,9 +132,16 @@ func (m *members) note(from *member, cluster uint64) error {
 	return nil
 }
 
-// close ends what uses the current member.
+// close ends what uses the current member, and the connections.
 func (m *members) close() {
+	var open []*connections
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.end()
+	for _, one := range m.all {
+		open = append(open, one.connections)
+	}
+	m.mu.Unlock()
+	for _, c := range open {
+		c.leave()
+	}
 }

@@ -49,20 +49,19 @@ func TestOtherCluster(t *testing.T) {
 	if _, err := s.Get(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	foreign := reply{body: `{"header": {"cluster_id": "70", "revision": "9"}, "succeeded": true, "responses": [{"response_put": {}}]}`}
-	f.set(pathRange, foreign)
-	f.set(pathTxn, foreign)
+	f.set(methodRange, reply{message: from(70)})
+	f.set(methodTxn, reply{message: done(70)})
 	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || driver.OutcomeKnown(err) {
 		t.Errorf("a write to a member that has become one of another cluster: %v", err)
 	}
 	if _, err := s.Get(t.Context(), "k"); !errors.Is(err, driver.ErrDenied) {
 		t.Errorf("a read there: %v", err)
 	}
-	if before := f.requests(pathTxn); before != 1 {
+	if before := f.requests(methodTxn); before != 1 {
 		t.Fatal(before)
 	}
-	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); !errors.Is(err, driver.ErrDenied) || f.requests(pathTxn) != 1 {
-		t.Errorf("the next write there: %v, after %d writes", err, f.requests(pathTxn))
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); !errors.Is(err, driver.ErrDenied) || f.requests(methodTxn) != 1 {
+		t.Errorf("the next write there: %v, after %d writes", err, f.requests(methodTxn))
 	}
 }
 
@@ -74,13 +73,13 @@ func TestLookAfterFailure(t *testing.T) {
 	if _, err := s.Get(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	f.set(pathTxn, reply{do: func() { panic(http.ErrAbortHandler) }})
-	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || f.requests(pathTxn) != 1 {
+	f.set(methodTxn, reply{do: func() { panic(http.ErrAbortHandler) }})
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || f.requests(methodTxn) != 1 {
 		t.Fatal(err)
 	}
-	f.set(pathRange, reply{body: `{"header": {"cluster_id": "70"}}`})
-	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); !errors.Is(err, driver.ErrDenied) || f.requests(pathTxn) != 1 {
-		t.Errorf("%v, after %d writes", err, f.requests(pathTxn))
+	f.set(methodRange, reply{message: from(70)})
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); !errors.Is(err, driver.ErrDenied) || f.requests(methodTxn) != 1 {
+		t.Errorf("%v, after %d writes", err, f.requests(methodTxn))
 	}
 }
 
@@ -92,8 +91,8 @@ func TestAnswerOfAnotherCluster(t *testing.T) {
 	if _, err := s.Get(t.Context(), "k"); err != nil { // it is in the cluster 7
 		t.Fatal(err)
 	}
-	first.set(pathRange, reply{body: `{"header": {"cluster_id": "70"}, "kvs": [{"key": "aw==", "value": "dg==", "mod_revision": "5"}]}`})
-	if v, err := s.Get(t.Context(), "k"); err != nil || v.Version != "" || second.requests(pathRange) != 1 {
-		t.Errorf("%+v, %v, after %d requests to the second member", v, err, second.requests(pathRange))
+	first.set(methodRange, reply{message: appendBytes(from(70), 2, keyOf("v", 5))})
+	if v, err := s.Get(t.Context(), "k"); err != nil || v.Version != "" || second.requests(methodRange) != 1 {
+		t.Errorf("%+v, %v, after %d requests to the second member", v, err, second.requests(methodRange))
 	}
 }

@@ -2,11 +2,8 @@ package etcd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
@@ -14,32 +11,20 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
-	"github.com/holdfast-go/holdfast/driver/httpstore"
 )
 
-// call is a request to the gateway.
+// call is what a member is asked.
 type call struct {
-	path string // such as /v3/kv/range
-	body any
+	method string // such as /etcdserverpb.KV/Range
+	body   message
 	// writes says that no second member may be asked if the first one may have got the request.
 	writes bool
 	// bare says that the answer may have no header, and so not show the cluster.
 	bare bool
 }
 
-// headed is a part of every answer.
-type headed struct {
-	Header header `json:"header"`
-}
-
-type header struct {
-	ClusterID uint64 `json:"cluster_id,string"`
-	MemberID  uint64 `json:"member_id,string"`
-	Revision  int64  `json:"revision,string"`
-}
-
 // ask makes a request at the present member and, as far as that is safe, at the next ones.
-func (s *store) ask(ctx context.Context, c call, into any) error {
+func (s *store) ask(ctx context.Context, c call, into answer) error {
 	all, _ := s.members.order()
 	var failed []error
 	for i, m := range all {
@@ -66,7 +51,7 @@ func (s *store) ask(ctx context.Context, c call, into any) error {
 
 // askMember makes a request at one member, within a time limit. If the login has ended, the member has done nothing, and it is asked again
 // with another one. An *elsewhereError says that another member may be asked.
-func (s *store) askMember(ctx context.Context, m *member, limit time.Duration, c call, into any) error {
+func (s *store) askMember(ctx context.Context, m *member, limit time.Duration, c call, into answer) error {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -90,7 +75,7 @@ func (s *store) askMember(ctx context.Context, m *member, limit time.Duration, c
 
 // look is a request that shows whether a member serves requests, and which cluster it belongs to.
 func (s *store) look() call {
-	return call{path: pathRange, body: rangeRequest{Key: []byte(s.key(cas.ProbeKey)), CountOnly: true}}
+	return call{method: methodRange, body: rangeRequest{Key: []byte(s.key(cas.ProbeKey)), CountOnly: true}}
 }
 
 // attempt is what one member is asked. limited is ctx with the time limit.
@@ -110,20 +95,20 @@ func (at attempt) elsewhereIf(err error) error {
 }
 
 // logInAndSend makes a request with the token of a login, if there is one.
-func (at attempt) logInAndSend(c call, into any) error {
+func (at attempt) logInAndSend(c call, into answer) error {
 	if at.login == nil {
 		err := at.send(c, "", into)
+		if errors.Is(err, errChanged) {
+			err = at.send(c, "", into)
+		}
 		if errors.Is(err, errToken) {
 			return driver.Denied(err)
 		}
 		return err
 	}
 	authenticate := func() (string, error) {
-		var a struct {
-			headed
-			Token string `json:"token"`
-		}
-		err := at.send(call{path: pathAuthenticate, body: credentials{at.login.name, at.login.password}}, "", &a)
+		var a tokenAnswer
+		err := at.send(call{method: methodAuthenticate, body: credentials{at.login.name, at.login.password}}, "", &a)
 		return a.Token, err
 	}
 	number := 0
@@ -133,7 +118,7 @@ func (at attempt) logInAndSend(c call, into any) error {
 			return at.elsewhereIf(err) // the request itself was not sent
 		}
 		err = at.send(c, token, into)
-		if !errors.Is(err, errToken) {
+		if !errors.Is(err, errToken) && !errors.Is(err, errChanged) {
 			return err
 		}
 		if try == 1 {
@@ -144,25 +129,22 @@ func (at attempt) logInAndSend(c call, into any) error {
 }
 
 // send makes one request.
-func (at attempt) send(c call, token string, into any) error {
-	text, err := json.Marshal(c.body)
-	if err != nil {
-		return err
-	}
+func (at attempt) send(c call, token string, into answer) error {
 	if at.sent != nil {
 		at.sent()
 	}
+	used, done := at.members.use(at.member)
+	defer done()
 	began := time.Now()
-	var connected atomic.Bool
+	var connected atomic.Bool // package net/http says so before it writes
 	traced := httptrace.WithClientTrace(at.limited, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	got, err := at.client.Send(traced, at.request(at.member, c.path, text, token))
-	switch {
-	case err != nil:
-		err = at.unanswered(began, connected.Load(), err)
-	case !got.Done():
-		err = classify(got)
-	default:
-		err = at.read(c, got.Body, into)
+	got, err := used.client.Send(traced, at.request(at.member, c.method, c.body, token))
+	if err != nil {
+		err = at.unanswered(used, began, connected.Load(), err)
+	} else if message, failed := messageOf(got); failed != nil {
+		err = failed
+	} else {
+		err = at.read(c, message, into)
 	}
 	if err == nil || at.ctx.Err() != nil {
 		return err
@@ -175,9 +157,9 @@ func (at attempt) send(c call, token string, into any) error {
 }
 
 // read decodes an answer. It leaves into alone if the answer is that of another cluster: another member may be asked after it.
-func (at attempt) read(c call, body []byte, into any) error {
+func (at attempt) read(c call, message []byte, into answer) error {
 	var h headed
-	if json.Unmarshal(body, &h) != nil {
+	if decode(message, &h) != nil {
 		return &unknownError{errNoEtcd}
 	}
 	if !c.bare || h.Header.ClusterID != 0 {
@@ -187,20 +169,20 @@ func (at attempt) read(c call, body []byte, into any) error {
 			return &elsewhereError{err}
 		}
 	}
-	if json.Unmarshal(body, into) != nil {
-		return errNoEtcd
-	}
-	return nil
+	return decode(message, into)
 }
 
 // patience is how long a member may be silent until its caller gives up without the member counting as failed.
 const patience = 250 * time.Millisecond
 
 // unanswered is the error of a request without an answer.
-func (at attempt) unanswered(began time.Time, connected bool, err error) error {
+func (at attempt) unanswered(used *connections, began time.Time, connected bool, err error) error {
 	if at.limited.Err() != nil && !errors.Is(at.ctx.Err(), context.Canceled) && time.Since(began) >= patience {
-		at.members.leave(at.member)
-		at.transport.CloseIdleConnections() // what has cut this connection has perhaps cut the idle ones too
+		if connected {
+			at.members.silent(at.member, used)
+		} else { // the connection that is being made is for the next request
+			at.members.leave(at.member)
+		}
 	}
 	switch {
 	case at.ctx.Err() != nil:
@@ -208,22 +190,22 @@ func (at attempt) unanswered(began time.Time, connected bool, err error) error {
 	case at.limited.Err() != nil && connected:
 		return &unknownError{errors.New("it has not answered in time")}
 	case at.limited.Err() != nil:
-		return notSent(errors.New("no connection was made in time"))
-	case connected && errors.Is(err, io.EOF) && strings.HasPrefix(at.member.url, "http:") && !at.members.isKnown(at.member):
-		return &unknownError{errors.New("it has closed the connection without an answer: if it demands TLS, the scheme is etcds")}
+		return &elsewhereError{errors.New("no connection was made in time")}
+	case connected && !at.members.hasAnswered():
+		return &unknownError{at.neverAnswered(err)}
 	case connected:
 		return &unknownError{err}
 	}
-	return notSent(err)
+	return &elsewhereError{err}
 }
 
-// request is one at a member. Its header has the member refuse what it cannot do without a leader, instead of waiting for one.
-func (s *store) request(m *member, path string, body []byte, token string) httpstore.Request {
-	h := http.Header{"Content-Type": {"application/json"}, "Grpc-Metadata-Hasleader": {"true"}}
-	if token != "" {
-		h.Set("Authorization", token)
+// neverAnswered is the error of a connection that has ended, while no member has answered yet.
+func (at attempt) neverAnswered(err error) error {
+	if strings.HasPrefix(at.member.url, "http:") {
+		return fmt.Errorf("it has ended the connection without an answer of etcd (%w): if it demands TLS, the scheme is etcds; or is there "+
+			"another server, or a proxy, at this address?", err)
 	}
-	return httpstore.Request{Method: http.MethodPost, URL: m.url + path, Header: h, Body: body}
+	return fmt.Errorf("it has ended the connection without an answer of etcd: %w", err)
 }
 
 // inMember names the member in an error.

@@ -40,25 +40,28 @@ func TestRefusals(t *testing.T) {
 		lasting bool
 		want    string
 	}{
-		{403, "etcdserver: permission denied", true, "grant-permission"},
-		{400, "etcdserver: authentication failed, invalid user ID or password", true, "the password"},
-		{400, "etcdserver: user name is empty", true, "demands a login"},
-		{429, "etcdserver: mvcc: database space exceeded", false, "alarm disarm"}, // the write may have been done; see TestQuota
-		{500, strings.Repeat("long ", 1000), false, "…"},
-		{400, "etcdserver: request is too large", true, "max-request-bytes"},
-		{429, "grpc: received message larger than max (5600010 vs. 2097152)", true, "max-request-bytes"},
-		{400, "etcdserver: too many operations in txn request", true, "max-txn-ops"},
-		{500, "etcdserver: corrupt cluster", true, "alarm list"},
-		{503, "etcdserver: no leader", false, "no leader"},
-		{503, "etcdserver: leader changed", false, "leader changed"},
-		{503, "etcdserver: request timed out", false, "timed out"},
-		{500, "context deadline exceeded", false, "deadline"},
-		{429, "etcdserver: too many requests", false, "too many requests"},
-		{400, "etcdserver: rpc not supported for learner", false, "learner"},
-		{400, "etcdserver: not leader", false, "not leader"},
+		{7, "etcdserver: permission denied", true, "grant-permission"},
+		{3, "etcdserver: authentication failed, invalid user ID or password", true, "the password"},
+		{3, "etcdserver: user name is empty", true, "demands a login"},
+		{8, "etcdserver: mvcc: database space exceeded", false, "alarm disarm"}, // the write may have been done; see TestQuota
+		{2, strings.Repeat("long ", 1000), false, "…"},
+		{2, "100 %\nof it", false, "100 % of it"},
+		{3, "etcdserver: request is too large", true, "max-request-bytes"},
+		{8, "grpc: received message larger than max (5600010 vs. 2097152)", true, "max-request-bytes"},
+		{3, "etcdserver: too many operations in txn request", true, "max-txn-ops"},
+		{15, "etcdserver: corrupt cluster", true, "alarm list"},
+		{14, "etcdserver: no leader", false, "no leader"},
+		{14, "etcdserver: leader changed", false, "leader changed"},
+		{14, "etcdserver: request timed out", false, "timed out"},
+		{4, "context deadline exceeded", false, "deadline"},
+		{8, "etcdserver: too many requests", false, "too many requests"},
+		{9, "etcdserver: rpc not supported for learner", false, "learner"},
+		{9, "etcdserver: not leader", false, "not leader"},
+		{12, "unknown service etcdserverpb.KV", true, "3.4 or later"},
+		{14, "", false, "gRPC status 14"}, // by a proxy
 	} {
-		f.refuse(pathTxn, c.status, c.message)
-		f.refuse(pathRange, c.status, c.message)
+		f.refuse(methodTxn, c.status, c.message)
+		f.refuse(methodRange, c.status, c.message)
 		_, putErr := s.Put(t.Context(), "k", []byte("v"), "")
 		_, getErr := s.Get(t.Context(), "k")
 		for _, err := range []error{putErr, getErr} {
@@ -67,35 +70,8 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []struct {
-		answer  reply
-		lasting bool
-		want    string
-	}{
-		{reply{status: 404, body: "404 page not found\n"}, true, "no JSON gateway"},
-		{reply{status: 421, body: "\netcd received your request, but the Host header was unrecognized."}, true, "--host-whitelist"},
-		{reply{status: 400, body: "CommonName of client sending a request against gateway will be ignored and not used as expected\n"}, true,
-			"common name"},
-		{reply{status: 502, body: "<html>secret</html>"}, false, "not that of etcd"},
-		{reply{status: 503, body: "secret etcdserver: no leader, permission denied"}, false, "not that of etcd"}, // by a proxy
-		{reply{status: 302, body: "secret"}, false, "not that of etcd"},
-		{reply{body: "<html>secret</html>"}, false, "not that of etcd"},
-		{reply{body: `{"succeeded": true}`}, false, "not that of etcd"}, // without a header
-		{reply{body: strings.Repeat("x", 2000)}, false, "not that of etcd"},
-	} {
-		f.set(pathTxn, c.answer)
-		f.set(pathRange, c.answer)
-		_, putErr := s.Put(t.Context(), "k", []byte("v"), "")
-		_, getErr := s.Get(t.Context(), "k")
-		for _, err := range []error{putErr, getErr} {
-			if err == nil || errors.Is(err, driver.ErrDenied) != c.lasting || !strings.Contains(err.Error(), c.want) ||
-				strings.Contains(err.Error(), "secret") {
-				t.Errorf("%d %.40q: %v, want %q, lasting: %v", c.answer.status, c.answer.body, err, c.want, c.lasting)
-			}
-		}
-	}
-	f.set(pathRange, reply{})
-	f.set(pathTxn, reply{body: "{" + fakeHeader + "}"}) // refused, without the value
+	f.set(methodRange, reply{})
+	f.set(methodTxn, reply{}) // refused, without the value
 	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || errors.Is(err, cas.ErrConflict) {
 		t.Errorf("an answer without the value that has refused the write: %v", err)
 	}
@@ -104,65 +80,72 @@ func TestRefusals(t *testing.T) {
 // A request goes to the next member only if the first one has certainly done nothing. A read does also if that is unknown.
 func TestNextMember(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	type row struct {
 		status        int
 		message       string
 		reads, writes bool // whether the next member is asked
-	}{
-		{503, "etcdserver: no leader", true, true},
-		{503, "etcdserver: rpc not supported for learner", true, true},
-		{503, "etcdserver: not capable", true, true},
-		{404, "", true, true},
-		{503, "etcdserver: request timed out", true, false},
-		{500, "context deadline exceeded", true, false},
-		{403, "etcdserver: permission denied", false, false},
-		{429, "etcdserver: too many requests", false, false},
-	} {
+	}
+	rows := []row{
+		{14, "etcdserver: no leader", true, true},
+		{9, "etcdserver: rpc not supported for learner", true, true},
+		{14, "etcdserver: not capable", true, true},
+		{12, "unknown method", true, true},
+		{7, "etcdserver: permission denied", false, false},
+	}
+	for _, status := range []int{1, 2, 4, 6, 10, 13, 14, 15, 99} { // the write may have been done
+		rows = append(rows, row{status, fmt.Sprint("etcdserver: status ", status), true, false})
+	}
+	for _, status := range []int{3, 5, 7, 8, 9, 11, 16} { // every member will say so
+		rows = append(rows, row{status, fmt.Sprint("etcdserver: status ", status), false, false})
+	}
+	for _, c := range rows {
 		first, second := startFake(t), startFake(t)
 		s := storeAt(t, urlOf(first.addr(), second.addr()))
 		if _, err := s.Get(t.Context(), "k"); err != nil { // the first member is known
 			t.Fatal(err)
 		}
-		first.refuse(pathTxn, c.status, c.message)
+		first.refuse(methodTxn, c.status, c.message)
 		_, err := s.Put(t.Context(), "k", []byte("v"), "")
-		if asked := second.requests(pathTxn) > 0; asked != c.writes || err == nil {
+		if asked := second.requests(methodTxn) > 0; asked != c.writes || err == nil {
 			t.Errorf("%q: the next member was asked to write: %v, %v", c.message, asked, err)
 		}
-		first.refuse(pathRange, c.status, c.message)
-		before := second.requests(pathRange)
+		first.refuse(methodRange, c.status, c.message)
+		before := second.requests(methodRange)
 		s.members.stay(s.members.all[0])
 		_, err = s.Get(t.Context(), "k")
-		if asked := second.requests(pathRange) > before; asked != c.reads || (err == nil) != c.reads {
+		if asked := second.requests(methodRange) > before; asked != c.reads || (err == nil) != c.reads {
 			t.Errorf("%q: the next member was asked to read: %v, %v", c.message, asked, err)
 		}
 	}
-	for what, do := range map[string]func(){
-		"the connection is cut": func() { panic(http.ErrAbortHandler) },
-		"it is silent":          func() { time.Sleep(minTimeout * 3) },
+	for what, do := range map[string]func(*fake){
+		"the stream is reset":   func(*fake) { panic(http.ErrAbortHandler) },
+		"the connection is cut": func(f *fake) { f.CloseClientConnections() },
+		"it is silent":          func(*fake) { time.Sleep(minTimeout * 3) },
 	} {
 		first, second := startFake(t), startFake(t)
 		s := storeAt(t, urlOf(first.addr(), second.addr()), WithRequestTimeout(minTimeout*2))
 		if _, err := s.Get(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		first.set(pathTxn, reply{do: do})
+		first.set(methodTxn, reply{do: func() { do(first) }})
 		_, err := s.Put(t.Context(), "k", []byte("v"), "")
-		if err == nil || driver.OutcomeKnown(err) || first.requests(pathTxn) != 1 || second.requests(pathTxn) != 0 {
-			t.Errorf("%s: %d and %d writes, %v", what, first.requests(pathTxn), second.requests(pathTxn), err)
+		if err == nil || driver.OutcomeKnown(err) || first.requests(methodTxn) != 1 || second.requests(methodTxn) != 0 {
+			t.Errorf("%s: %d and %d writes, %v", what, first.requests(methodTxn), second.requests(methodTxn), err)
 		}
 		if s.members.current != 1 {
 			t.Errorf("%s: the member is not left", what)
 		}
 		s.members.stay(s.members.all[0])
-		first.set(pathRange, reply{do: do})
-		if _, err := s.Get(t.Context(), "k"); err != nil || second.requests(pathRange) != 1 {
-			t.Errorf("%s: the next member was asked %d times to read, %v", what, second.requests(pathRange), err)
+		first.set(methodRange, reply{do: func() { do(first) }})
+		if _, err := s.Get(t.Context(), "k"); err != nil || second.requests(methodRange) != 1 {
+			t.Errorf("%s: the next member was asked %d times to read, %v", what, second.requests(methodRange), err)
 		}
 	}
 	second := startFake(t)
 	s := storeAt(t, urlOf(nowhere(t), second.addr()))
-	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); second.requests(pathTxn) != 1 || second.requests(pathRange) != 1 {
-		t.Errorf("the first member is down: %d writes, and %d reads before them, %v", second.requests(pathTxn), second.requests(pathRange), err)
+	if _, err := s.Put(t.Context(), "k", []byte("v"), ""); second.requests(methodTxn) != 1 || second.requests(methodRange) != 1 {
+		t.Errorf("the first member is down: %d writes, and %d reads before them, %v", second.requests(methodTxn),
+			second.requests(methodRange), err)
 	}
 	if _, err := s.Get(t.Context(), "k"); err != nil || s.members.current != 1 {
 		t.Errorf("the member that has answered does not stay: %v", err)
@@ -172,10 +155,10 @@ func TestNextMember(t *testing.T) {
 		t.Errorf("all members are down: %v", err)
 	}
 	// What one member refuses for good lasts only if no other one may do it later.
-	gateless := startFake(t)
-	gateless.set(pathRange, reply{status: 404, body: "404 page not found\n"})
-	for url, lasting := range map[string]bool{urlOf(gateless.addr()): true, urlOf(gateless.addr(), nowhere(t)): false,
-		urlOf(nowhere(t), gateless.addr()): false} {
+	old := startFake(t)
+	old.refuse(methodRange, statusUnimplemented, "unknown service etcdserverpb.KV")
+	for url, lasting := range map[string]bool{urlOf(old.addr()): true, urlOf(old.addr(), nowhere(t)): false,
+		urlOf(nowhere(t), old.addr()): false} {
 		if _, err := storeAt(t, url).Get(t.Context(), "k"); err == nil || driver.Lasting(err) != lasting {
 			t.Errorf("%s: %v, want one that lasts: %v", url, err, lasting)
 		}
@@ -190,12 +173,18 @@ func TestOnce(t *testing.T) {
 	if _, err := s.Get(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	for _, answer := range []reply{{status: 503, body: `{"message": "etcdserver: leader changed"}`}, {status: 307}, {status: 429},
-		{body: "{}"}, {do: func() { panic(http.ErrAbortHandler) }}} {
-		f.set(pathTxn, answer)
-		before := f.requests(pathTxn)
-		if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || f.requests(pathTxn) != before+1 {
-			t.Errorf("%d: %d requests, %v", answer.status, f.requests(pathTxn)-before, err)
+	for what, answer := range map[string]reply{
+		"unknown": {status: 14, text: "etcdserver: leader changed"}, "refused": {status: 8}, "no header": {message: []byte{}},
+		"redirected": {raw: func(w http.ResponseWriter) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}},
+		"reset": {do: func() { panic(http.ErrAbortHandler) }}, "cut": {do: f.CloseClientConnections},
+	} {
+		f.set(methodTxn, answer)
+		before := f.requests(methodTxn)
+		if _, err := s.Put(t.Context(), "k", []byte("v"), ""); err == nil || f.requests(methodTxn) != before+1 {
+			t.Errorf("%s: %d requests, %v", what, f.requests(methodTxn)-before, err)
 		}
 	}
 }
@@ -269,7 +258,7 @@ func TestSilentMember(t *testing.T) {
 		if _, err := s.Get(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		first.set(pathTxn, reply{do: func() { <-over }})
+		first.set(methodTxn, reply{do: func() { <-over }})
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := s.Put(ctx, "k", []byte("v"), "")
 		cancel()

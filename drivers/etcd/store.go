@@ -11,68 +11,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver/cas"
 )
 
-const (
-	pathRange = "/v3/kv/range"
-	pathTxn   = "/v3/kv/txn"
-)
-
-// keyValue is a key of etcd. JSON has its bytes in base64.
-type keyValue struct {
-	Key         []byte `json:"key"`
-	Value       []byte `json:"value"`
-	ModRevision int64  `json:"mod_revision,string"`
-}
-
-type rangeRequest struct {
-	Key       []byte `json:"key"`
-	RangeEnd  []byte `json:"range_end,omitempty"`
-	Limit     int64  `json:"limit,omitempty,string"`
-	Revision  int64  `json:"revision,omitempty,string"`
-	CountOnly bool   `json:"count_only,omitempty"`
-}
-
-type rangeAnswer struct {
-	headed
-	KVs  []keyValue `json:"kvs"`
-	More bool       `json:"more"`
-}
-
-type putRequest struct {
-	Key    []byte `json:"key"`
-	Value  []byte `json:"value"`
-	PrevKV bool   `json:"prev_kv,omitempty"`
-}
-
-// compare is a condition of a transaction: that the key has a revision, a value, or the revision 0, which says that there is none.
-type compare struct {
-	Key         []byte `json:"key"`
-	Target      string `json:"target"`
-	ModRevision *int64 `json:"mod_revision,omitempty,string"`
-	Value       []byte `json:"value,omitempty"`
-}
-
-type operation struct {
-	Range *rangeRequest `json:"request_range,omitempty"`
-	Put   *putRequest   `json:"request_put,omitempty"`
-}
-
-type txnRequest struct {
-	Compare []compare   `json:"compare,omitempty"`
-	Success []operation `json:"success"`
-	Failure []operation `json:"failure,omitempty"`
-}
-
-type txnAnswer struct {
-	headed
-	Succeeded bool `json:"succeeded"`
-	Responses []struct {
-		Range rangeAnswer `json:"response_range"`
-		Put   struct {
-			PrevKV *keyValue `json:"prev_kv"`
-		} `json:"response_put"`
-	} `json:"responses"`
-}
-
 // key is the key of etcd for one of package cas. That has no "/".
 func (s *store) key(key string) string { return s.prefix + "/" + key }
 
@@ -100,7 +38,7 @@ func valueOf(kvs []keyValue) cas.Value {
 // Get implements [cas.Store]. The read is linearizable: a majority has confirmed that no later write is missing.
 func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 	var a rangeAnswer
-	err := s.ask(ctx, call{path: pathRange, body: rangeRequest{Key: []byte(s.key(key))}}, &a)
+	err := s.ask(ctx, call{method: methodRange, body: rangeRequest{Key: []byte(s.key(key))}}, &a)
 	return valueOf(a.KVs), err
 }
 
@@ -116,7 +54,7 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 			t.Success = append(t.Success, operation{Range: &rangeRequest{Key: []byte(s.key(key))}})
 		}
 		var a txnAnswer
-		if err := s.ask(ctx, call{path: pathTxn, body: t}, &a); err != nil {
+		if err := s.ask(ctx, call{method: methodTxn, body: t}, &a); err != nil {
 			return nil, err
 		}
 		if len(a.Responses) != len(t.Success) {
@@ -141,12 +79,12 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		}
 	}
 	t := txnRequest{
-		Compare: []compare{{Key: full, Target: "MOD", ModRevision: &revision}},
+		Compare: []compare{{Key: full, Target: targetMod, ModRevision: revision}},
 		Success: []operation{{Put: &putRequest{Key: full, Value: data}}},
 		Failure: []operation{{Range: &rangeRequest{Key: full}}},
 	}
 	if len(before) > 0 {
-		t.Compare = append(t.Compare, compare{Key: full, Target: "VALUE", Value: before})
+		t.Compare = append(t.Compare, compare{Key: full, Target: targetValue, Value: before})
 	}
 	if present, _ := cas.ReadPresent(data); present.Token > 0 {
 		if earlier, _ := cas.ReadPresent(before); earlier.Token != present.Token {
@@ -154,7 +92,7 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		}
 	}
 	var a txnAnswer
-	switch err := s.ask(ctx, call{path: pathTxn, body: t, writes: true}, &a); {
+	switch err := s.ask(ctx, call{method: methodTxn, body: t, writes: true}, &a); {
 	case errors.Is(err, errNoSpace):
 		return s.atQuota(ctx, key, data, version, err)
 	case err != nil:
@@ -183,8 +121,8 @@ func (s *store) atQuota(ctx context.Context, key string, data []byte, version st
 	return cas.Written{}, refused // somebody has replaced what was there before it, or it
 }
 
-// pageSize is how many keys a page has, those with tokens included. Half of them have values, of up to 380 KB in JSON with all that a
-// record can have, and the page must be shorter than maxAnswer.
+// pageSize is how many keys a page has, those with tokens included. Half of them have values, of up to 290 KB with all that a record can
+// have, and the page must be shorter than maxAnswer.
 const pageSize = 300
 
 // List implements [cas.Store]. Keys with another "/" are those of tokens, and of longer prefixes.
@@ -194,7 +132,7 @@ func (s *store) List(ctx context.Context, prefix, after string) (items []cas.Ite
 		from = s.key(after) + "\x00"
 	}
 	var a rangeAnswer
-	if err := s.ask(ctx, call{path: pathRange, body: rangeRequest{Key: []byte(from), RangeEnd: endOf(s.key(prefix)), Limit: pageSize}},
+	if err := s.ask(ctx, call{method: methodRange, body: rangeRequest{Key: []byte(from), RangeEnd: endOf(s.key(prefix)), Limit: pageSize}},
 		&a); err != nil {
 		return nil, "", err
 	}

@@ -3,7 +3,6 @@ package etcd
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -267,7 +266,7 @@ func TestTokenKey(t *testing.T) {
 	value := func() (text string, revision int64) {
 		t.Helper()
 		var a rangeAnswer
-		err := l.store.ask(t.Context(), call{path: pathRange, body: rangeRequest{Key: []byte(TokenKey(l.store.prefix, "A/b"))}}, &a)
+		err := l.store.ask(t.Context(), call{method: methodRange, body: rangeRequest{Key: []byte(TokenKey(l.store.prefix, "A/b"))}}, &a)
 		if err != nil || len(a.KVs) != 1 {
 			t.Fatal(a, err)
 		}
@@ -346,9 +345,8 @@ func TestQuota(t *testing.T) {
 	t.Parallel()
 	f := startFake(t)
 	s := storeAt(t, urlOf(f.addr()))
-	value := func(text string, revision int) reply {
-		return reply{body: fmt.Sprintf(`{%s, "kvs": [{"key": "aw==", "value": %q, "mod_revision": "%d"}]}`, fakeHeader,
-			base64.StdEncoding.EncodeToString([]byte(text)), revision)}
+	value := func(text string, revision int64) reply {
+		return reply{message: appendBytes(from(7), 2, keyOf(text, revision))}
 	}
 	for what, c := range map[string]struct {
 		after           reply // that of a read
@@ -357,11 +355,10 @@ func TestQuota(t *testing.T) {
 		"nothing was done":  {after: value("before", 5), lasting: true},
 		"it was done":       {after: value("mine", 6)},
 		"another was done":  {after: value("another", 7), unsure: true},
-		"it cannot be read": {after: reply{status: 500, body: `{"message": "etcdserver: request timed out"}`}, unsure: true},
+		"it cannot be read": {after: reply{status: 14, text: "etcdserver: request timed out"}, unsure: true},
 	} {
-		f.set(pathRange, reply{})
-		f.set(pathTxn, reply{status: 429, body: `{"code": 8, "message": "etcdserver: mvcc: database space exceeded"}`,
-			do: func() { f.set(pathRange, c.after) }})
+		f.set(methodRange, reply{})
+		f.set(methodTxn, reply{status: 8, text: "etcdserver: mvcc: database space exceeded", do: func() { f.set(methodRange, c.after) }})
 		w, err := s.Put(t.Context(), "k", []byte("mine"), versionOf(5, []byte("before")))
 		if (err != nil) != (c.lasting || c.unsure) || driver.Lasting(err) != c.lasting ||
 			err == nil && w.Version != versionOf(6, []byte("mine")) {

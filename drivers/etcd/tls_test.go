@@ -1,11 +1,10 @@
 package etcd
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -15,34 +14,41 @@ import (
 	"github.com/holdfast-go/holdfast/test/etcdtest"
 )
 
-// The TLS of a program's own client of etcd asks for HTTP/2, which that speaks. The driver does not.
+// The driver uses the TLS of a program's own client, and asks for HTTP/2 whatever that asks for. It leaves it as it is.
 func TestTLSOfAnotherClient(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "{"+fakeHeader+"}")
-	}))
+	f := &fake{answers: map[string]reply{}}
+	s := httptest.NewUnstartedServer(f.handler(t))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	own := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
-	target, err := targetOf(Config{Endpoints: []string{s.URL}, TLS: own})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := newSettings(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	used := newStore(target, c)
-	defer func() { _ = used.close(t.Context()) }()
-	if _, err := used.Get(t.Context(), "k"); err != nil || len(own.NextProtos) != 1 {
+	own := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	used := storeWith(t, Config{Endpoints: []string{s.URL}, TLS: own})
+	if _, err := used.Get(t.Context(), "k"); err != nil || len(own.NextProtos) != 1 || own.NextProtos[0] != "http/1.1" {
 		t.Errorf("%v, and the program's own configuration has %v", err, own.NextProtos)
 	}
 }
 
-// A member that demands a client's certificate serves locks to those that have one, also with a user. It takes no user from a certificate.
+// storeWith makes the store of a Locker for a program's configuration.
+func storeWith(t *testing.T, config Config, opts ...Option) *store {
+	t.Helper()
+	target, err := targetOf(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newSettings(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(target, c)
+	t.Cleanup(func() { _ = s.close(context.WithoutCancel(t.Context())) })
+	return s
+}
+
+// A member that demands a client's certificate serves locks to those that have one, also with a user. The common name of a certificate is
+// a user, too.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	ca := authority.New(t)
@@ -79,9 +85,10 @@ func TestTLS(t *testing.T) {
 		lasting bool
 		want    string
 	}{
-		"no TLS":            {urlOf(s.Addr()), false, "the scheme is etcds"},
-		"unknown authority": {"etcds://" + s.Addr(), true, "caFile"},
-		"no certificate":    {"etcds://" + s.Addr() + "?caFile=" + caFile, false, "certificate"},
+		"no TLS":               {urlOf(s.Addr()), false, "the scheme is etcds"},
+		"TLS with a plain one": {"etcds://" + etcdtest.Shared(t).Addr(), false, "the scheme is etcd"},
+		"unknown authority":    {"etcds://" + s.Addr(), true, "caFile"},
+		"no certificate":       {"etcds://" + s.Addr() + "?caFile=" + caFile, false, "certificate"},
 	} {
 		if _, err := Open(t.Context(), c.url); err == nil || driver.Lasting(err) != c.lasting || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q, lasting: %v", what, err, c.want, c.lasting)
@@ -96,9 +103,29 @@ func TestTLS(t *testing.T) {
 	if err := openAt(t, rawURL(appUser+":"+appPassword+"@", cert, key)).Release(t.Context(), lease); err != nil {
 		t.Error(err)
 	}
-	named, namedKey := ca.Sign(t, appUser)
-	if _, err := Open(t.Context(), rawURL("", named, namedKey)); !errors.Is(err, driver.ErrDenied) ||
-		!strings.Contains(err.Error(), "common name") {
-		t.Errorf("a certificate with a common name: %v", err)
+	named, namedKey := ca.Sign(t, appUser, x509.ExtKeyUsageClientAuth)
+	lease, err = openAt(t, rawURL("", named, namedKey)).TryAcquire(t.Context(), request("n", "c"))
+	if err != nil || lease.Token == 0 {
+		t.Errorf("the user of a certificate: %+v, %v", lease, err)
 	}
+	unknown, unknownKey := ca.Sign(t, "nobody", x509.ExtKeyUsageClientAuth)
+	if _, err := Open(t.Context(), rawURL("", unknown, unknownKey)); !errors.Is(err, driver.ErrDenied) {
+		t.Errorf("a certificate of nobody: %v", err)
+	}
+}
+
+// The certificate of a member need not be valid for clients.
+func TestTLSWithoutGateway(t *testing.T) {
+	t.Parallel()
+	ca := authority.New(t)
+	caFile := ca.File
+	serverCert, serverKey := ca.Sign(t, "", x509.ExtKeyUsageServerAuth)
+	cert, key := ca.Sign(t, "", x509.ExtKeyUsageClientAuth)
+	s := etcdtest.StartTLS(t, cert, key, "--cert-file="+serverCert, "--key-file="+serverKey, "--client-cert-auth", "--trusted-ca-file="+caFile,
+		"--enable-grpc-gateway=false")
+	l := openAt(t, "etcds://"+s.Addr()+"?requestTimeout=30s&caFile="+caFile+"&certFile="+cert+"&keyFile="+key)
+	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err != nil {
+		t.Error(err)
+	}
+	next(t, follow(t, l.store, "n"))
 }

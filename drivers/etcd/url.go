@@ -108,7 +108,6 @@ func targetOf(c Config) (t target, err error) {
 	if c.TLS != nil {
 		t.tls = c.TLS.Clone()
 		t.tls.MinVersion = max(t.tls.MinVersion, tls.VersionTLS12)
-		t.tls.NextProtos = nil // that of a client of etcd is HTTP/2, of which the members would then send an answer
 	}
 	for i, endpoint := range c.Endpoints {
 		scheme, address, found := strings.Cut(endpoint, "://")

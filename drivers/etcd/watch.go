@@ -2,44 +2,19 @@ package etcd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"io"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
-	"github.com/holdfast-go/holdfast/driver/httpstore"
 )
-
-// The gateway takes no further keys into a stream that has begun, and over HTTP/1.1 each stream needs a connection. So a process watches
-// maxStreams keys at most, and the waiters for others poll.
-
-const pathWatch = "/v3/watch"
-
-type watchRequest struct {
-	Create rangeRequest `json:"create_request"`
-}
-
-// watchAnswer is one of those that come on a stream.
-type watchAnswer struct {
-	Result struct {
-		headed
-		Created      bool   `json:"created"`
-		Canceled     bool   `json:"canceled"`
-		CancelReason string `json:"cancel_reason"`
-		Events       []struct {
-			Type string   `json:"type"` // DELETE, or empty
-			KV   keyValue `json:"kv"`
-		} `json:"events"`
-	} `json:"result"`
-	Error *failure `json:"error"`
-}
 
 var (
 	errManyStreams = fmt.Errorf("%d locks are watched already", maxStreams)
 	errLeft        = errors.New("the member has failed")
+	errStreamEnded = errors.New("the stream has ended")
 )
 
 // watch is that of the [cas.Config]. It ends when the member fails; the next one begins at another. The member need not know of the latest
@@ -54,17 +29,19 @@ func (s *store) watch(ctx context.Context, key string, changed func(cas.Value)) 
 		return errManyStreams
 	}
 	full := []byte(s.key(key))
-	if err := s.ask(ctx, call{path: pathRange, body: rangeRequest{Key: full, CountOnly: true}}, &rangeAnswer{}); err != nil {
+	if err := s.ask(ctx, call{method: methodRange, body: rangeRequest{Key: full, CountOnly: true}}, &rangeAnswer{}); err != nil {
 		return err
 	}
 	all, present := s.members.order()
 	m := all[0]
+	used, done := s.members.use(m)
+	defer done()
 	there, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(present, cancel)()
-	late := time.AfterFunc(s.timeout, func() { s.members.leave(m) })
+	late := time.AfterFunc(s.timeout, func() { s.members.silent(m, used) })
 	defer late.Stop()
-	err := s.readStream(there, m, full, func(v cas.Value) { late.Stop(); changed(v) })
+	err := s.readStream(there, m, used, full, func(v cas.Value) { late.Stop(); changed(v) })
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -76,12 +53,8 @@ func (s *store) watch(ctx context.Context, key string, changed func(cas.Value)) 
 	return inMember(m, err)
 }
 
-// readStream opens a stream for a key, and reports what comes.
-func (s *store) readStream(ctx context.Context, m *member, key []byte, changed func(cas.Value)) error {
-	body, err := json.Marshal(watchRequest{rangeRequest{Key: key}})
-	if err != nil {
-		return err
-	}
+// readStream opens a stream for a key, and reports what comes. The member goes on although nothing more is sent.
+func (s *store) readStream(ctx context.Context, m *member, used *connections, key []byte, changed func(cas.Value)) error {
 	token := ""
 	if s.login != nil {
 		token = s.login.latest()
@@ -89,33 +62,41 @@ func (s *store) readStream(ctx context.Context, m *member, key []byte, changed f
 	if s.sent != nil {
 		s.sent()
 	}
-	resp, err := s.client.Open(ctx, s.request(m, pathWatch, body, token))
+	resp, err := used.client.Open(ctx, s.request(m, methodWatch, watchRequest{rangeRequest{Key: key}}, token))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	for answers := json.NewDecoder(resp.Body); ; {
-		var a watchAnswer
-		switch err := answers.Decode(&a); {
-		case err != nil && resp.StatusCode != http.StatusOK: // it is no answer of the gateway
-			return classify(httpstore.Answer{Status: resp.StatusCode})
+	if err := isCall(resp.StatusCode, resp.Header); err != nil {
+		return err
+	}
+	for {
+		message, err := readFrame(resp.Body)
+		switch {
+		case errors.Is(err, io.EOF):
+			if err := ended(resp.Header, resp.Trailer); err != nil {
+				return err
+			}
+			return errStreamEnded
 		case err != nil:
-			return fmt.Errorf("the stream has ended: %w", err)
-		case a.Error != nil:
-			text, _ := json.Marshal(a.Error) //nolint:errchkjson // a number and a text
-			return classify(httpstore.Answer{Status: http.StatusServiceUnavailable, Body: text})
-		case a.Result.Canceled:
-			return fmt.Errorf("the member has ended the watch: %s", driver.Quote(a.Result.CancelReason))
+			return fmt.Errorf("%w: %w", errStreamEnded, err)
 		}
-		if err := s.members.note(m, a.Result.Header.ClusterID); err != nil {
+		var a watchAnswer
+		if err := decode(message, &a); err != nil {
+			return err
+		}
+		if a.Canceled {
+			return fmt.Errorf("the member has ended the watch: %s", driver.Quote(a.CancelReason))
+		}
+		if err := s.members.note(m, a.Header.ClusterID); err != nil {
 			return &elsewhereError{err}
 		}
-		if a.Result.Created {
+		if a.Created {
 			changed(cas.Value{})
 		}
-		for _, e := range a.Result.Events {
+		for _, e := range a.Events {
 			v := cas.Value{} // for a deletion
-			if e.Type != "DELETE" {
+			if !e.Deleted {
 				v = valueOf([]keyValue{e.KV})
 			}
 			changed(v)

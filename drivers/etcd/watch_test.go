@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestWatchReportsValues(t *testing.T) {
 	if _, err := s.Put(t.Context(), "other", []byte("value"), ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ask(t.Context(), call{path: "/v3/kv/deleterange", body: rangeRequest{Key: []byte(s.key("k"))}}, &rangeAnswer{}); err != nil {
+	if err := s.ask(t.Context(), call{method: methodDeleteRange, body: rangeRequest{Key: []byte(s.key("k"))}}, &headed{}); err != nil {
 		t.Fatal(err)
 	}
 	if v := next(t, reports); v.Version != "" || v.Data != nil {
@@ -186,15 +187,22 @@ func TestWatchThatDoesNotBegin(t *testing.T) {
 	defer cancel()
 	s := storeAt(t, urlOf(f.addr()), WithRequestTimeout(300*time.Millisecond))
 	for what, answer := range map[string]reply{
-		"canceled":        {body: `{"result": {` + fakeHeader + `, "created": true, "canceled": true, "cancel_reason": "permission denied"}}`},
-		"an error":        {status: 503, body: `{"error": {"grpc_code": 14, "message": "etcdserver: no leader"}}`},
-		"no gateway":      {status: 404, body: "404 page not found"},
-		"not etcd":        {body: "<html>"},
-		"another cluster": {body: `{"result": {"header": {"cluster_id": "70"}, "created": true}}`},
+		"canceled":        {message: appendBytes(appendFlag(appendFlag(from(7), 3, true), 4, true), 6, []byte("permission denied"))},
+		"an error":        {status: 14, text: "etcdserver: no leader"},
+		"not found":       {raw: html(404, "text/plain", "404 page not found")},
+		"not etcd":        {raw: html(200, "text/html", "<html>")},
+		"no frame":        {raw: html(200, contentType, "<html>")},
+		"a broken frame":  {raw: html(200, contentType, string(frameOf(from(7))[:9]))},
+		"a broken answer": {message: from(7)[:5]},
+		"the end": {raw: func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", contentType)
+			w.Header().Set("Grpc-Status", "0")
+		}},
+		"another cluster": {message: appendFlag(from(70), 3, true)},
 		"silence":         {do: func() { <-over }},
-		"compacted":       {body: `{"result": {` + fakeHeader + `, "canceled": true, "compact_revision": "4"}}`},
+		"compacted":       {message: appendSet(appendFlag(from(7), 4, true), 5, 4)},
 	} {
-		f.set(pathWatch, answer)
+		f.set(methodWatch, answer)
 		if err := s.watch(ctx, "k", func(cas.Value) { t.Errorf("%s: it is in effect", what) }); err == nil || ctx.Err() != nil {
 			t.Errorf("%s: the watch has ended with %v", what, err)
 		}

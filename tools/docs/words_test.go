@@ -21,7 +21,7 @@ var ownPages = map[string]int{"docs/backends.md": 1500, "docs/doctor.md": 2000, 
 	"docs/redis.md": driverWords, "docs/kubernetes.md": driverWords,
 	"docs/mysql.md": driverWords, "docs/etcd.md": driverWords, "docs/s3.md": driverWords, "docs/dynamodb.md": driverWords,
 	"docs/nats.md": driverWords,
-	"docs/decisions/etcd-without-its-leases.md": 300}
+	"docs/decisions/etcd-without-its-leases.md": 300, "docs/decisions/etcd-over-grpc.md": 300}
 
 // driverWords is how much there may be to read on the page of a driver. Those of the drivers that are older are counted with the others.
 const driverWords = 900

@@ -1,0 +1,231 @@
+package etcd
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/etcdtest"
+)
+
+// cable is before a server. Its connections can die as those of a network do: no byte comes through any more, and no side is told.
+type cable struct {
+	net.Listener
+	open atomic.Int64 // connections
+	mu   sync.Mutex
+	dead *atomic.Bool // of the connections that are made now
+	work sync.WaitGroup
+}
+
+func newCable(t *testing.T, server string) *cable {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cable{Listener: l, dead: &atomic.Bool{}}
+	c.work.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.work.Go(func() { c.serve(t, client, server) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); c.work.Wait() })
+	return c
+}
+
+// die ends the life of the connections that are open.
+func (c *cable) die() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead.Store(true)
+	c.dead = &atomic.Bool{}
+}
+
+// serve ends when the client has closed its connection.
+func (c *cable) serve(t *testing.T, client net.Conn, address string) {
+	defer func() { _ = client.Close() }()
+	server, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "tcp", address)
+	if err != nil {
+		return
+	}
+	c.open.Add(1)
+	defer c.open.Add(-1)
+	c.mu.Lock()
+	dead := c.dead
+	c.mu.Unlock()
+	var back sync.WaitGroup
+	back.Go(func() { pass(client, server, dead) })
+	pass(server, client, dead)
+	_ = server.Close()
+	back.Wait()
+}
+
+// pass copies bytes until the source ends. Those of dead connections are lost.
+func pass(to io.Writer, from io.Reader, dead *atomic.Bool) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && !dead.Load() {
+			_, _ = to.Write(buffer[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// One request is lost on a connection that has died silently. The next one has another connection, and so has the watch.
+func TestDeadConnection(t *testing.T) {
+	t.Parallel()
+	network := newCable(t, etcdtest.Shared(t).Addr())
+	prefix := WithPrefix(strings.ToLower(rand.Text()))
+	l, err := Open(t.Context(), urlOf(network.Addr().String()), WithRequestTimeout(time.Second), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("calls", func(t *testing.T) {
+		reports := follow(t, l.store, "k")
+		next(t, reports)
+		w, err := l.store.Put(t.Context(), "k", []byte("first"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		next(t, reports)
+		network.die()
+		var beside sync.WaitGroup
+		for range 4 { // all share the connection
+			beside.Go(func() { _, _ = l.store.Get(t.Context(), "k") })
+		}
+		if _, err := l.store.Put(t.Context(), "k", []byte("lost"), w.Version); err == nil || driver.OutcomeKnown(err) {
+			t.Errorf("on the dead connection: %v", err)
+		}
+		beside.Wait()
+		if _, err := l.store.Put(t.Context(), "k", []byte("second"), w.Version); err != nil {
+			t.Errorf("after it: %v", err)
+		}
+		for string(next(t, reports).Data) != "second" { // the first report may be that of the watch that has begun anew
+			v, err := l.store.Get(t.Context(), "k")
+			if err == nil {
+				_, err = l.store.Put(t.Context(), "k", []byte("second"), v.Version)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+	for end := time.Now().Add(20 * time.Second); network.open.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are left open", network.open.Load())
+		}
+	}
+}
+
+// Connections that are left stay open for the requests that they have, and no longer.
+func TestLeftConnections(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	reached, over, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	f.set(methodRange, reply{do: func() { close(reached); <-over }})
+	go func() {
+		_, err := s.Get(t.Context(), "k")
+		ended <- err
+	}()
+	<-reached
+	m := s.members.all[0]
+	first := m.connections
+	s.members.silent(m, first)
+	second := m.connections
+	s.members.silent(m, first) // another request has noticed it, too
+	if m.connections != second || first == second {
+		t.Error("the connections are replaced twice, or never")
+	}
+	f.set(methodRange, reply{})
+	if _, err := s.Get(t.Context(), "k"); err != nil || opened(first) != 1 || opened(second) != 1 {
+		t.Errorf("%v, with %d and %d connections", err, opened(first), opened(second))
+	}
+	close(over)
+	if err := <-ended; err != nil {
+		t.Errorf("the request that was under way: %v", err)
+	}
+	if n := opened(first); n != 0 {
+		t.Errorf("%d connections are left open", n)
+	}
+	// One that is made too late is closed.
+	if _, err := first.dial(t.Context(), "tcp", f.addr()); !errors.Is(err, errLeftConnections) || opened(first) != 0 {
+		t.Error(err)
+	}
+}
+
+// A member that is slow to make a connection gets it all the same: the next request waits for the one that is being made.
+func TestSlowConnection(t *testing.T) {
+	t.Parallel()
+	f := &fake{answers: map[string]reply{}}
+	s := httptest.NewUnstartedServer(f.handler(t))
+	s.EnableHTTP2 = true
+	made := make(chan struct{})
+	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { <-made; return ctx } // before the handshake
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	slow := storeWith(t, Config{Endpoints: []string{s.URL}, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
+		WithRequestTimeout(2*time.Second))
+	first := slow.members.all[0].connections
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	if _, err := slow.Get(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	close(made)
+	if _, err := slow.Get(t.Context(), "k"); err != nil || slow.members.all[0].connections != first {
+		t.Errorf("the connection that was made late is not used: %v", err)
+	}
+}
+
+// A single member that answers with a failure keeps its watches. One that is silent does not.
+func TestWatchesOfASingleMember(t *testing.T) {
+	t.Parallel()
+	f := startFake(t)
+	s := storeAt(t, urlOf(f.addr()))
+	_, present := s.members.order()
+	f.refuse(methodRange, 14, "etcdserver: request timed out")
+	if _, err := s.Get(t.Context(), "k"); err == nil || present.Err() != nil {
+		t.Errorf("after a failure: %v, %v", err, present.Err())
+	}
+	m := s.members.all[0]
+	s.members.silent(m, m.connections)
+	if present.Err() == nil {
+		t.Error("the watches stay on a connection that is silent")
+	}
+	earlier := m.connections
+	s.members.silent(m, earlier)
+	_, present = s.members.order()
+	if s.members.silent(m, earlier); present.Err() != nil {
+		t.Error("a late failure of earlier connections ends the watches on those of now")
+	}
+}
+
+func opened(c *connections) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
