@@ -87,7 +87,7 @@ func TestReadOnlyServer(t *testing.T) {
 			"acquire": func(ctx context.Context) error { _, err := l.TryAcquire(ctx, request("m", "b")); return err },
 			"inspect": func(ctx context.Context) error { _, err := l.Inspect(ctx, "n"); return err },
 		} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			if err := call(ctx); err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), "read-only") {
 				t.Errorf("%s: %v", what, err)
 			}
