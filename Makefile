@@ -39,6 +39,8 @@ NEWEST_DRIVERS = $(filter-out drivers/kubernetes,$(DRIVER_MODULES))
 NEWEST_COMMAND := ../../.cache/newest-command.mod
 NEWEST_COMMAND_RUN ?= Help|Flag|Reference|Completion|Man|Top|Metrics|Listen
 # These have so many dependencies that .ci/run leaves them out; make -f tools/tools.mk lint-all test-adapters test-examples checks them.
+# Two drivers have more than 60 packages, too, those for AWS and Kubernetes. They stay in .ci/run: users get them in every release, and
+# their short tests need no server and take a minute or less.
 LARGE_MODULES := adapters/kuberneteslock examples/libraries test/bench/rivals test/electors
 # The drivers that are modules of their own, without the large ones.
 DRIVER_MODULES := $(filter-out $(LARGE_MODULES),$(patsubst %/go.mod,%,$(sort $(wildcard drivers/*/go.mod))))

@@ -16,7 +16,8 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/redis"
 )
 
-// The full build has more drivers; package backends lists them. The command reports itself what a client library would log.
+// The full build has more drivers; package backends lists them. It is a tag and no module, since package main would have to move out of
+// the one that "go install" names. The command reports itself what a client library would log.
 func init() {
 	goredis.SetLogger(silent{})
 	klog.SetLogger(klog.Logger{}) // which discards everything

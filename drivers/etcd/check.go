@@ -41,6 +41,8 @@ type examination struct {
 	driverutil.Report
 	store    *store
 	statuses []status // of the members that answer
+	list     memberList
+	listErr  error // why it could not be read
 }
 
 // members asks every address of the URL.
@@ -72,7 +74,8 @@ func (e *examination) members(ctx context.Context) bool {
 	default:
 		e.OK(subjectMembers, "addresses that answer: %d of %[1]d", len(all))
 	}
-	return true
+	e.listErr = e.store.ask(ctx, call{method: methodMemberList, body: nothing{}}, &e.list)
+	return ctx.Err() == nil
 }
 
 // text is that of an error of a member.
@@ -85,14 +88,13 @@ func text(err error) string {
 }
 
 // cluster compares the addresses with the members that the cluster has.
-func (e *examination) cluster(ctx context.Context) bool {
-	var list memberList
-	if err := e.store.ask(ctx, call{method: methodMemberList, body: nothing{}}, &list); err != nil {
-		e.Unchecked(subjectCluster, "", "its members cannot be listed: %s", text(err))
-		return ctx.Err() == nil
+func (e *examination) cluster(context.Context) bool {
+	if e.listErr != nil {
+		e.Unchecked(subjectCluster, "", "its members cannot be listed: %s", text(e.listErr))
+		return true
 	}
 	var voters, missing []string
-	for _, m := range list.Members {
+	for _, m := range e.list.Members {
 		name := m.Name
 		if name == "" {
 			name = strconv.FormatUint(m.ID, 16)
@@ -159,8 +161,8 @@ func (e *examination) version(context.Context) bool {
 	switch report := e.Of(found); {
 	case len(bad) == 0:
 		report.OK(subjectVersion, "it is %s", found)
-	case len(e.statuses) == 1:
-		report.Doubtful(subjectVersion, remedy, "of several members of etcd %s one may come to differ after a crash", bad[0])
+	case len(e.list.Members) == 1: // several addresses may lead to it
+		report.Doubtful(subjectVersion, remedy, "of several members of etcd %s one may come to differ after a crash", strings.Join(bad, ", "))
 	default:
 		report.Wrong(subjectVersion, remedy, "", "members of etcd %s may come to differ after a crash; then two clients hold one lock",
 			strings.Join(bad, ", "))

@@ -105,18 +105,21 @@ func TestCheckFindings(t *testing.T) {
 		subject string
 		level   driver.Level
 		text    string
-		members []status
+		members int
+		status  status
 	}{
-		{subjectVersion, driver.LevelDoubtful, "3.5.2", []status{{Version: "3.5.2"}}},
-		{subjectVersion, driver.LevelDoubtful, "3.4.21", []status{{Version: "3.4.21"}}},
-		{subjectVersion, driver.LevelWrong, "3.5.5 may", []status{{Version: "3.5.6"}, {Version: "3.5.5"}}},
-		{subjectVersion, driver.LevelOK, "3.5.6", []status{{Version: "3.5.6"}, {Version: "3.5.6"}}},
-		{subjectVersion, driver.LevelOK, "3.7.0", []status{{Version: "3.7.0"}}},
-		{subjectDatabase, driver.LevelDoubtful, "90 of 100 MiB", []status{{DBSize: 90 << 20, DBSizeQuota: 100 << 20}}},
-		{subjectDatabase, driver.LevelOK, "has 70 MiB", []status{{DBSize: 70 << 20, DBSizeQuota: 100 << 20}}},
+		{subjectVersion, driver.LevelDoubtful, "3.5.2", 1, status{Version: "3.5.2"}},
+		{subjectVersion, driver.LevelDoubtful, "3.4.21", 1, status{Version: "3.4.21"}},
+		{subjectVersion, driver.LevelWrong, "3.5.5 may", 3, status{Version: "3.5.5"}}, // behind one address
+		{subjectVersion, driver.LevelWrong, "3.5.5 may", 0, status{Version: "3.5.5"}}, // they cannot be listed
+		{subjectVersion, driver.LevelOK, "3.5.6", 3, status{Version: "3.5.6"}},
+		{subjectVersion, driver.LevelOK, "3.7.0", 1, status{Version: "3.7.0"}},
+		{subjectDatabase, driver.LevelDoubtful, "90 of 100 MiB", 1, status{DBSize: 90 << 20, DBSizeQuota: 100 << 20}},
+		{subjectDatabase, driver.LevelOK, "has 70 MiB", 1, status{DBSize: 70 << 20, DBSizeQuota: 100 << 20}},
 	} {
 		found := map[string]driver.Finding{}
-		e := &examination{Report: func(f driver.Finding) { found[f.Subject] = f }, statuses: c.members}
+		e := &examination{Report: func(f driver.Finding) { found[f.Subject] = f }, statuses: []status{c.status}}
+		e.list.Members = make([]listed, c.members)
 		e.version(t.Context())
 		e.database(t.Context())
 		wantFinding(t, found, c.subject, c.level, c.text)

@@ -26,6 +26,8 @@ type connections struct {
 	open  map[net.Conn]struct{}
 	users int
 	left  bool
+	// silentSince is when the first of the requests began that have ended by a time limit since the last answer; zero after an answer.
+	silentSince time.Time
 }
 
 // newConnections makes those to a member. Nothing is sent. config is nil without TLS. limit is that of a request.
@@ -64,6 +66,24 @@ func (c *connections) use() (done func()) {
 		c.mu.Unlock()
 		c.closeUnused()
 	}
+}
+
+// answered notes that an answer has come.
+func (c *connections) answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silentSince = time.Time{}
+}
+
+// unanswered notes that a request that began then has ended by a time limit, and returns for how long no answer has come. Callers may have
+// limits that are too short for one request to show that the connections are dead.
+func (c *connections) unanswered(began time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.silentSince.IsZero() || began.Before(c.silentSince) {
+		c.silentSince = began
+	}
+	return time.Since(c.silentSince)
 }
 
 // leave closes the connections when no request uses them any more.
@@ -126,7 +146,8 @@ func (c *connections) dialTLS(ctx context.Context, network, address string) (net
 	secured := tls.Client(plain, config)
 	err = secured.HandshakeContext(limited)
 	if err == nil && secured.ConnectionState().NegotiatedProtocol != config.NextProtos[0] {
-		err = errNoEtcd // it would be asked over HTTP/1.1
+		_ = plain.Close()
+		return nil, errors.New("the member, or a proxy before it, offers no HTTP/2")
 	}
 	if err != nil {
 		_ = plain.Close()

@@ -138,6 +138,89 @@ func TestDeadConnection(t *testing.T) {
 	}
 }
 
+// So it is although no caller waits for long enough to see that the connection is dead.
+func TestDeadConnectionOfHastyCallers(t *testing.T) {
+	t.Parallel()
+	network := newCable(t, etcdtest.Shared(t).Addr())
+	s := storeAt(t, urlOf(network.Addr().String()))
+	if _, err := s.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	network.die()
+	for end := time.Now().Add(time.Minute); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err := s.Get(ctx, "k")
+		cancel()
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A proxy breaks a write off, perhaps after it was done, and package net/http sends it again. That this try is refused says nothing of the
+// first one.
+func TestRefusalOfAnotherTry(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	var requests atomic.Int32
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serveFrames(conn, &requests)
+		}
+	}()
+	s := storeAt(t, urlOf(listener.Addr().String()))
+	s.members.mu.Lock()
+	s.members.cluster, s.members.all[0].known = 7, true
+	s.members.mu.Unlock()
+	_, err = s.Put(t.Context(), "k", []byte("v"), "")
+	if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), "permission denied") || requests.Load() != 2 {
+		t.Errorf("%v, after %d requests", err, requests.Load())
+	}
+}
+
+// serveFrames speaks HTTP/2: it resets the first request with PROTOCOL_ERROR and refuses the next ones.
+func serveFrames(conn net.Conn, requests *atomic.Int32) {
+	defer func() { _ = conn.Close() }()
+	const data, headers, reset, settings, end = 0, 1, 3, 4, 1
+	write := func(kind, flags, stream byte, payload string) {
+		_, _ = conn.Write(append([]byte{0, 0, byte(len(payload)), kind, flags, 0, 0, 0, stream}, payload...))
+	}
+	text := func(s string) string { return string(rune(len(s))) + s }
+	if _, err := io.CopyN(io.Discard, conn, int64(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))); err != nil {
+		return
+	}
+	write(settings, 0, 0, "")
+	for {
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(conn, head); err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, conn, int64(head[1])<<8|int64(head[2])); err != nil {
+			return
+		}
+		switch kind, flags, stream := head[3], head[4], head[8]; {
+		case kind == settings && flags == 0:
+			write(settings, end, 0, "")
+		case kind == data && flags&end != 0 && requests.Add(1) == 1:
+			write(reset, 0, stream, "\x00\x00\x00\x01")
+		case kind == data && flags&end != 0:
+			write(headers, 4|end, stream, "\x88\x00"+text("content-type")+text("application/grpc")+"\x00"+text("grpc-status")+text("7")+
+				"\x00"+text("grpc-message")+text("permission denied"))
+		}
+	}
+}
+
 // Connections that are left stay open for the requests that they have, and no longer.
 func TestLeftConnections(t *testing.T) {
 	t.Parallel()

@@ -31,15 +31,20 @@ type unknownError struct{ error }
 
 func (e *unknownError) Unwrap() error { return e.error }
 
-// refusals are the messages of etcd about requests of which it has certainly done nothing, and what helps.
-var refusals = []struct{ message, remedy string }{
-	{"permission denied", "grant the user a role with the permission readwrite for the prefix of the keys: etcdctl role grant-permission " +
-		"ROLE readwrite PREFIX/ --prefix=true"},
-	{"authentication failed", "correct the user or the password in the URL"},
-	{"request is too large", "store less data with the lock, or raise --max-request-bytes of the members"},
-	{"received message larger than max", "store less data with the lock, or raise --max-request-bytes of the members"},
-	{"too many operations in txn request", "raise --max-txn-ops of the members"},
-	{"corrupt cluster", "the cluster has an alarm because its members differ: etcdctl alarm list"},
+// refusals are the messages of etcd about requests of which it has certainly done nothing, and what helps. Where a proxy may have such a
+// message, too, the status is etcd's.
+var refusals = []struct {
+	message string
+	status  int
+	remedy  string
+}{
+	{"permission denied", statusPermissionDenied, "grant the user a role with the permission readwrite for the prefix of the keys: " +
+		"etcdctl role grant-permission ROLE readwrite PREFIX/ --prefix=true"},
+	{"authentication failed", statusInvalidArgument, "correct the user or the password in the URL"},
+	{"request is too large", 0, "store less data with the lock, or raise --max-request-bytes of the members"},
+	{"received message larger than max", 0, "store less data with the lock, or raise --max-request-bytes of the members"},
+	{"too many operations in txn request", 0, "raise --max-txn-ops of the members"},
+	{"corrupt cluster", 0, "the cluster has an alarm because its members differ: etcdctl alarm list"},
 }
 
 // noSpace is the message of a member whose database has reached its quota. With the alarm it has done nothing. But the write that reaches
@@ -76,13 +81,15 @@ func classify(status int, message string) error {
 		}
 	}
 	for _, r := range refusals {
-		if has(r.message) {
+		if has(r.message) && (r.status == 0 || r.status == status) {
 			return driver.Denied(fmt.Errorf("%s: %s", text, r.remedy))
 		}
 	}
 	switch {
 	case has(noSpace):
 		return errNoSpace
+	case status == statusUnimplemented && !has("unknown service") && !has("unknown method"): // that of a proxy without a route, which passes
+		return &elsewhereError{fmt.Errorf("%w (gRPC status %d: %s)", errNoEtcd, status, text)}
 	case status == statusUnimplemented:
 		return &elsewhereError{driver.Denied(fmt.Errorf("the member does not know the call (%s): etcd must be 3.4 or later", text))}
 	case text == "": // that of a proxy says nothing of what etcd has done

@@ -27,6 +27,7 @@ type members struct {
 	connect func() *connections // makes those to a member
 
 	mu      sync.Mutex
+	closed  bool
 	current int
 	cluster uint64 // that of the first answer, or 0
 	// present ends when another member becomes the current one: so do the watches there.
@@ -71,7 +72,7 @@ func (m *members) use(one *member) (c *connections, done func()) {
 // ends. That the earlier connections were silent, too, says nothing of the present ones.
 func (m *members) silent(failed *member, c *connections) {
 	m.mu.Lock()
-	if failed.connections == c {
+	if failed.connections == c && !m.closed {
 		failed.connections, failed.known = m.connect(), false
 		if m.all[m.current] == failed {
 			m.move((m.current + 1) % len(m.all))
@@ -136,6 +137,7 @@ func (m *members) note(from *member, cluster uint64) error {
 func (m *members) close() {
 	var open []*connections
 	m.mu.Lock()
+	m.closed = true
 	m.end()
 	for _, one := range m.all {
 		open = append(open, one.connections)

@@ -136,20 +136,25 @@ func (at attempt) send(c call, token string, into answer) error {
 	used, done := at.members.use(at.member)
 	defer done()
 	began := time.Now()
-	var connected atomic.Bool // package net/http says so before it writes
-	traced := httptrace.WithClientTrace(at.limited, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	var tries atomic.Int32 // package net/http counts each before it writes
+	traced := httptrace.WithClientTrace(at.limited, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { tries.Add(1) }})
 	got, err := used.client.Send(traced, at.request(at.member, c.method, c.body, token))
 	if err != nil {
-		err = at.unanswered(used, began, connected.Load(), err)
-	} else if message, failed := messageOf(got); failed != nil {
-		err = failed
+		err = at.unanswered(used, began, tries.Load() > 0, err)
 	} else {
-		err = at.read(c, message, into)
+		used.answered()
+		var message []byte
+		if message, err = messageOf(got); err == nil {
+			err = at.read(c, message, into)
+		}
+	}
+	var unknown *unknownError
+	if err != nil && c.writes && tries.Load() > 1 && !errors.As(err, &unknown) { // the refusal of one try says nothing of those before it
+		err = &unknownError{errors.New(driver.ErrorText(err))}
 	}
 	if err == nil || at.ctx.Err() != nil {
 		return err
 	}
-	var unknown *unknownError
 	if errors.As(err, &unknown) {
 		at.members.leave(at.member)
 	}
@@ -172,15 +177,17 @@ func (at attempt) read(c call, message []byte, into answer) error {
 	return decode(message, into)
 }
 
-// patience is how long a member may be silent until its caller gives up without the member counting as failed.
+// patience is how long a member may be silent, while callers give up, without counting as failed.
 const patience = 250 * time.Millisecond
 
 // unanswered is the error of a request without an answer.
 func (at attempt) unanswered(used *connections, began time.Time, connected bool, err error) error {
-	if at.limited.Err() != nil && !errors.Is(at.ctx.Err(), context.Canceled) && time.Since(began) >= patience {
+	if at.limited.Err() != nil && !errors.Is(at.ctx.Err(), context.Canceled) {
 		if connected {
-			at.members.silent(at.member, used)
-		} else { // the connection that is being made is for the next request
+			if used.unanswered(began) >= patience {
+				at.members.silent(at.member, used)
+			}
+		} else if time.Since(began) >= patience { // the connection that is being made is for the next request
 			at.members.leave(at.member)
 		}
 	}

@@ -90,6 +90,8 @@ func TestNextMember(t *testing.T) {
 		{9, "etcdserver: rpc not supported for learner", true, true},
 		{14, "etcdserver: not capable", true, true},
 		{12, "unknown method", true, true},
+		{12, "no route", true, true},
+		{14, "permission denied", true, false}, // of a proxy
 		{7, "etcdserver: permission denied", false, false},
 	}
 	for _, status := range []int{1, 2, 4, 6, 10, 13, 14, 15, 99} { // the write may have been done
@@ -344,7 +346,10 @@ func TestFaultyNetwork(t *testing.T) {
 	var faults sync.WaitGroup
 	faults.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			proxy.Set([]castest.Mode{castest.LoseAnswers, castest.Pass, castest.Double, castest.Stall, castest.Pass, castest.Refuse}[i%6])
+			mode := []castest.Mode{castest.LoseAnswers, castest.Pass, castest.Double, castest.Stall, castest.Pass, castest.Refuse}[i%6]
+			if proxy.Set(mode); mode == castest.Double { // which concerns new connections alone
+				proxy.Cut()
+			}
 			select {
 			case <-time.After(60 * time.Millisecond):
 			case <-ctx.Done():

@@ -98,7 +98,8 @@ func refusal(read map[string]string) error {
 }
 
 // clock is the server's time in microseconds since 1970. It is that at which the statement began, in UTC, whatever time zone the session
-// has: a local time goes back in autumn. It does not count a wait for a row: the value was read before that, and leases begin there.
+// has: a local time, such as SYSDATE, goes back in autumn. It does not count a wait for a row: the value was read before that, and leases
+// begin there.
 const clock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 // takesWrites is the condition that a server is no replica. read_only is a number or a word.

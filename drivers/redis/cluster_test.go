@@ -109,7 +109,13 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%d of %d are listed", len(listed), len(names))
 		}
 	})
-	t.Run("a slot moves", func(t *testing.T) { clusterSlotMoves(t, l, primaries[0], primaries[2]) })
+	t.Run("a slot moves, with the rights of the page", func(t *testing.T) {
+		for _, s := range append(append([]*redistest.Server{}, primaries...), replicas...) {
+			makeUser(t, s, append(slices.Clone(leastRights), "+cluster|slots", "+cluster|nodes")...)
+		}
+		limited := openAt(t, strings.Replace(at, ":"+redistest.Password, appUser+":"+appPassword, 1))
+		clusterSlotMoves(t, limited, primaries[0], primaries[2])
+	})
 	t.Run("without and with cluster=true", func(t *testing.T) {
 		_, err := Open(t.Context(), primaries[0].URL())
 		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "cluster=true") {

@@ -79,7 +79,8 @@ func withDrivers(t *testing.T) string {
 const shortestTTL = "15s" // of those that every backend allows
 
 // The same programs, the command and two examples, run on every backend and only the URL changes.
-// Exit codes, the handoff on SIGTERM and the takeover after SIGKILL are as they should be.
+// Exit codes, the handoff on SIGTERM and the takeover after SIGKILL are as they should be. Kubernetes, S3 and DynamoDB are servers in
+// this process; NATS is left out where no program of it is named, as "make verify" does.
 func TestOneProgramOnEveryBackend(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

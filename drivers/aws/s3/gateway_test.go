@@ -187,6 +187,18 @@ func TestGatewayContention(t *testing.T) {
 	}
 }
 
+// The server is killed again and again while clients compete.
+func TestKilledGateway(t *testing.T) {
+	gateway := s3test.StartGateway(t, s3test.EnvGateway)
+	var lockers []driver.Locker
+	for range 4 {
+		lockers = append(lockers, open(t, gatewayConfig("http://"+gateway.Addr())))
+	}
+	castest.Compete(t, castest.Competition{Lockers: lockers, Faults: 5, Fault: func(int) error {
+		return gateway.Crash(context.WithoutCancel(t.Context()))
+	}})
+}
+
 // Version 1.7.0 of the server lets several conditional writes win. Open notices that, and no later one works on it.
 func TestFaultyGatewayIsRefused(t *testing.T) {
 	gateway := s3test.StartGateway(t, s3test.EnvFaultyGateway)
