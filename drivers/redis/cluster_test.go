@@ -111,7 +111,7 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("a slot moves, with the rights of the page", func(t *testing.T) {
 		for _, s := range append(append([]*redistest.Server{}, primaries...), replicas...) {
-			makeUser(t, s, append(slices.Clone(leastRights), "+cluster|slots", "+cluster|nodes")...)
+			makeUser(t, s, append(slices.Clone(leastRights), "+cluster|slots", "+cluster|nodes", "+asking")...)
 		}
 		limited := openAt(t, strings.Replace(at, ":"+redistest.Password, appUser+":"+appPassword, 1))
 		clusterSlotMoves(t, limited, primaries[0], primaries[2])
