@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
 
 // call is what a member is asked.
@@ -212,7 +213,8 @@ func (at attempt) neverAnswered(err error) error {
 		return fmt.Errorf("it has ended the connection without an answer of etcd (%w): if it demands TLS, the scheme is etcds; or is there "+
 			"another server, or a proxy, at this address?", err)
 	}
-	return fmt.Errorf("it has ended the connection without an answer of etcd: %w", err)
+	return fmt.Errorf("it has ended the connection without an answer of etcd (%w): if it demands a certificate of clients, set %s and %s",
+		err, serverurl.ParamCertFile, serverurl.ParamKeyFile)
 }
 
 // inMember names the member in an error.
