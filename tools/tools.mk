@@ -58,7 +58,7 @@ test-full: ## test the full build of the command, with the drivers that "go inst
 	$(GO) -C cmd/holdfast test -count=1 -tags full -run '$(FULL_RUN)' -timeout $(TEST_TIMEOUT) $(TESTFLAGS) .
 
 .PHONY: test-kubernetes
-test-kubernetes: ## test the Kubernetes driver on a real API server, which it builds once: 10 minutes, 1 GB to download
+test-kubernetes: ## test the drivers for Kubernetes and etcd on servers that it builds once: 10 minutes, 1 GB to download
 	@GO='$(GO)' tools/kubernetes.sh
 
 .PHONY: test-s3

@@ -109,6 +109,7 @@ func TestCheckFindings(t *testing.T) {
 		status  status
 	}{
 		{subjectVersion, driver.LevelDoubtful, "3.5.2", 1, status{Version: "3.5.2"}},
+		{subjectVersion, driver.LevelDoubtful, "3.5.0-rc.1", 1, status{Version: "3.5.0-rc.1"}},
 		{subjectVersion, driver.LevelDoubtful, "3.4.21", 1, status{Version: "3.4.21"}},
 		{subjectVersion, driver.LevelWrong, "3.5.5 may", 3, status{Version: "3.5.5"}}, // behind one address
 		{subjectVersion, driver.LevelWrong, "3.5.5 may", 0, status{Version: "3.5.5"}}, // they cannot be listed

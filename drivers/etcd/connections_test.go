@@ -16,85 +16,16 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
 	"github.com/holdfast-go/holdfast/test/etcdtest"
 )
-
-// cable is before a server. Its connections can die as those of a network do: no byte comes through any more, and no side is told.
-type cable struct {
-	net.Listener
-	open atomic.Int64 // connections
-	mu   sync.Mutex
-	dead *atomic.Bool // of the connections that are made now
-	work sync.WaitGroup
-}
-
-func newCable(t *testing.T, server string) *cable {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cable{Listener: l, dead: &atomic.Bool{}}
-	c.work.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			c.work.Go(func() { c.serve(t, client, server) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); c.work.Wait() })
-	return c
-}
-
-// die ends the life of the connections that are open.
-func (c *cable) die() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dead.Store(true)
-	c.dead = &atomic.Bool{}
-}
-
-// serve ends when the client has closed its connection.
-func (c *cable) serve(t *testing.T, client net.Conn, address string) {
-	defer func() { _ = client.Close() }()
-	server, err := (&net.Dialer{}).DialContext(context.WithoutCancel(t.Context()), "tcp", address)
-	if err != nil {
-		return
-	}
-	c.open.Add(1)
-	defer c.open.Add(-1)
-	c.mu.Lock()
-	dead := c.dead
-	c.mu.Unlock()
-	var back sync.WaitGroup
-	back.Go(func() { pass(client, server, dead) })
-	pass(server, client, dead)
-	_ = server.Close()
-	back.Wait()
-}
-
-// pass copies bytes until the source ends. Those of dead connections are lost.
-func pass(to io.Writer, from io.Reader, dead *atomic.Bool) {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		if n > 0 && !dead.Load() {
-			_, _ = to.Write(buffer[:n])
-		}
-		if err != nil {
-			return
-		}
-	}
-}
 
 // One request is lost on a connection that has died silently. The next one has another connection, and so has the watch.
 func TestDeadConnection(t *testing.T) {
 	t.Parallel()
-	network := newCable(t, etcdtest.Shared(t).Addr())
+	network := castest.NewProxy(t, etcdtest.Shared(t).Addr())
 	prefix := WithPrefix(strings.ToLower(rand.Text()))
-	l, err := Open(t.Context(), urlOf(network.Addr().String()), WithRequestTimeout(time.Second), prefix)
+	l, err := Open(t.Context(), urlOf(network.Addr()), WithRequestTimeout(time.Second), prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +37,7 @@ func TestDeadConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		next(t, reports)
-		network.die()
+		network.Freeze()
 		var beside sync.WaitGroup
 		for range 4 { // all share the connection
 			beside.Go(func() { _, _ = l.store.Get(t.Context(), "k") })
@@ -131,9 +62,9 @@ func TestDeadConnection(t *testing.T) {
 	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
-	for end := time.Now().Add(20 * time.Second); network.open.Load() > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); network.Open() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d connections are left open", network.open.Load())
+			t.Fatalf("%d connections are left open", network.Open())
 		}
 	}
 }
@@ -141,12 +72,12 @@ func TestDeadConnection(t *testing.T) {
 // So it is although no caller waits for long enough to see that the connection is dead.
 func TestDeadConnectionOfHastyCallers(t *testing.T) {
 	t.Parallel()
-	network := newCable(t, etcdtest.Shared(t).Addr())
-	s := storeAt(t, urlOf(network.Addr().String()))
+	network := castest.NewProxy(t, etcdtest.Shared(t).Addr())
+	s := storeAt(t, urlOf(network.Addr()))
 	if _, err := s.Get(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	network.die()
+	network.Freeze()
 	for end := time.Now().Add(time.Minute); ; {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		_, err := s.Get(ctx, "k")

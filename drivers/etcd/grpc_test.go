@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/pem"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
@@ -68,7 +70,7 @@ func TestAnswerOfAProxy(t *testing.T) {
 	}
 }
 
-// A server that does not speak gRPC is told from etcd, and so is one that does not speak HTTP/2.
+// The error shows that a server does not speak gRPC, or not even HTTP/2.
 func TestNotGRPC(t *testing.T) {
 	t.Parallel()
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { html(200, "text/html", "<html>secret</html>")(w) })
@@ -85,7 +87,15 @@ func TestNotGRPC(t *testing.T) {
 	if err := os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	without, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: server.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := &http.Server{Handler: page, ReadHeaderTimeout: time.Minute}
+	go func() { _ = old.Serve(without) }()
+	t.Cleanup(func() { _ = old.Close() })
 	for what, c := range map[string]struct{ url, want string }{
+		"TLS without protocols":    {"etcds://" + without.Addr().String() + "?caFile=" + caFile, "offers no HTTP/2"},
 		"HTTP/1.1":                 {urlOf(plain), "another server"},
 		"TLS, without it":          {urlOf(secured), "the scheme is etcds"},
 		"HTTP/1.1 over TLS":        {"etcds://" + secured + "?caFile=" + caFile, "application protocol"},

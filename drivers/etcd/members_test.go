@@ -96,3 +96,15 @@ func TestAnswerOfAnotherCluster(t *testing.T) {
 		t.Errorf("%+v, %v, after %d requests to the second member", v, err, second.requests(methodRange))
 	}
 }
+
+// A request that ends while the Locker is closed makes no more connections: nobody would close them.
+func TestSilentAfterClose(t *testing.T) {
+	t.Parallel()
+	s := storeAt(t, urlOf(startFake(t).addr()))
+	one := s.members.all[0]
+	s.members.close()
+	used := one.connections
+	if s.members.silent(one, used); one.connections != used {
+		t.Error("there are other connections")
+	}
+}

@@ -58,6 +58,9 @@ func TestRefusals(t *testing.T) {
 		{9, "etcdserver: rpc not supported for learner", false, "learner"},
 		{9, "etcdserver: not leader", false, "not leader"},
 		{12, "unknown service etcdserverpb.KV", true, "3.4 or later"},
+		{12, "no route", false, "a proxy"},
+		{14, "permission denied", false, "permission denied"}, // of a proxy, and so is the next one
+		{14, "authentication failed", false, "authentication failed"},
 		{14, "", false, "gRPC status 14"}, // by a proxy
 	} {
 		f.refuse(methodTxn, c.status, c.message)
@@ -262,13 +265,31 @@ func TestSilentMember(t *testing.T) {
 		}
 		first.set(methodTxn, reply{do: func() { <-over }})
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		began := time.Now()
 		_, err := s.Put(ctx, "k", []byte("v"), "")
 		cancel()
+		left = left || time.Since(began) >= patience // on a busy machine
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), first.addr()) || (s.members.current == 1) != left {
 			t.Errorf("after %v: %v, and the member is left: %v", limit, err, !left)
 		}
 	}
 	close(over)
+}
+
+// An answer shows that the connections are alive: the silence before it does not count any more.
+func TestAnswerEndsSilence(t *testing.T) {
+	t.Parallel()
+	s := storeAt(t, urlOf(startFake(t).addr()))
+	used := s.members.all[0].connections
+	if silent := used.unanswered(time.Now().Add(-time.Hour)); silent < time.Hour {
+		t.Errorf("no answer has come for %v", silent)
+	}
+	if _, err := s.Get(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	if silent := used.unanswered(time.Now()); silent > time.Minute {
+		t.Errorf("no answer has come for %v", silent)
+	}
 }
 
 // Without a majority a call fails soon, and is certain to have done nothing: the member knows no leader. With it all goes on.

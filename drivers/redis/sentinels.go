@@ -111,7 +111,7 @@ func (s *sentinels) ask(ctx context.Context) (newest named, err error) {
 	case newest.addr != "":
 		return newest, nil
 	case passing != nil && lasting != nil: // the others may come back, and name it
-		passing = fmt.Errorf("%w; another answers: %v", passing, lasting) //nolint:errorlint // it is no error that a person must mend
+		passing = fmt.Errorf("%w; another answers: %v", passing, lasting) //nolint:errorlint // %w would make it lasting
 	}
 	return newest, cmp.Or(passing, lasting)
 }

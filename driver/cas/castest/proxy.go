@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -37,6 +38,7 @@ type Proxy struct {
 	changed chan struct{} // closed when another mode is set
 	closed  bool
 	conns   map[net.Conn]struct{}
+	dead    *atomic.Bool // of the connections that are made now
 }
 
 // NewProxy makes a proxy before a server at host:port. The test closes it at its end.
@@ -46,7 +48,8 @@ func NewProxy(tb testing.TB, server string) *Proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{listener: listener, server: server, changed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	p := &Proxy{listener: listener, server: server, changed: make(chan struct{}), conns: map[net.Conn]struct{}{},
+		dead: &atomic.Bool{}}
 	p.work.Go(p.accept)
 	tb.Cleanup(p.close)
 	return p
@@ -76,6 +79,22 @@ func (p *Proxy) Cut() {
 	}
 }
 
+// Freeze has the connections that are open pass nothing any more, for good. Neither side is told, as when a firewall has forgotten them.
+// New connections are as the mode says.
+func (p *Proxy) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead.Store(true)
+	p.dead = &atomic.Bool{}
+}
+
+// Open is how many connections are open, those to the server included.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
+
 func (p *Proxy) close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
@@ -101,6 +120,9 @@ func (p *Proxy) accept() {
 func (p *Proxy) serve(client net.Conn) {
 	defer p.hold(client)()
 	mode, _ := p.now()
+	p.mu.Lock()
+	dead := p.dead
+	p.mu.Unlock()
 	if mode == Refuse {
 		return
 	}
@@ -120,7 +142,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	var work sync.WaitGroup
 	work.Go(func() {
-		p.pump(client, servers, false)
+		p.pump(dead, client, servers, false)
 		for _, s := range servers {
 			closeWrite(s)
 			_ = s.SetReadDeadline(time.Now().Add(lateLimit)) // the answer to a request whose client has gone
@@ -129,11 +151,12 @@ func (p *Proxy) serve(client net.Conn) {
 	for i, s := range servers {
 		work.Go(func() {
 			if i > 0 {
-				p.pump(s, nil, true)
+				p.pump(dead, s, nil, true)
 				return
 			}
-			p.pump(s, []net.Conn{client}, true)
-			closeWrite(client)
+			if p.pump(dead, s, []net.Conn{client}, true); !dead.Load() {
+				closeWrite(client)
+			}
 		})
 	}
 	work.Wait()
@@ -147,11 +170,11 @@ func closeWrite(c net.Conn) {
 }
 
 // pump copies bytes until one side ends.
-func (p *Proxy) pump(from net.Conn, to []net.Conn, answers bool) {
+func (p *Proxy) pump(dead *atomic.Bool, from net.Conn, to []net.Conn, answers bool) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 {
+		if n > 0 && !dead.Load() {
 			mode := p.await()
 			if mode == Refuse {
 				return

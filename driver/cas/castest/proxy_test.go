@@ -100,6 +100,20 @@ func TestProxy(t *testing.T) {
 	if n := server.Load(); n != 6 {
 		t.Errorf("%d requests, want 6", n)
 	}
+
+	p.Freeze()
+	answered("frozen", false, 50*time.Millisecond)
+	answered("on a new connection", true, time.Minute)
+	server.wait(t, 1)
+	if n := server.Load(); n != 7 {
+		t.Errorf("%d requests, and one was frozen", n)
+	}
+	transport.CloseIdleConnections()
+	for end := time.Now().Add(time.Minute); p.Open() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are open", p.Open())
+		}
+	}
 }
 
 // A cut ends a request that is under way.

@@ -29,12 +29,16 @@ func afterPause(b *testing.B, n string) string {
 	holder := start(b, kind, server)
 	<-holder.held
 	waiter := start(b, kind, server)
-	time.Sleep(5 * time.Second)
 	if err := holder.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		b.Error(err)
 	}
 	if got := after(waiter.held, time.Now()); strings.HasPrefix(got, "not") {
 		return "none: not granted " + got
+	}
+	select {
+	case <-holder.lost:
+		b.Error(n, "was notified before it was paused")
+	default:
 	}
 	begin := time.Now()
 	if err := holder.cmd.Process.Signal(syscall.SIGCONT); err != nil {
