@@ -1,9 +1,14 @@
 package mysql
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/driver/guard"
+	"github.com/holdfast-go/holdfast/test/bench/ratio"
 	"github.com/holdfast-go/holdfast/test/bench/stores"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
 )
@@ -29,4 +34,23 @@ func BenchmarkHandover(b *testing.B) {
 		}
 		return l, err
 	})
+}
+
+// What a guard adds to a transaction of one statement. It is to be run with -benchtime 1x.
+func BenchmarkGuard(b *testing.B) {
+	g := newGuarded(b, nil)
+	lease := g.acquire(b, "a")
+	for b.Loop() {
+		ratio.Run(b, 1000, func(int) error {
+			tx, err := g.db.BeginTx(b.Context(), nil)
+			if err != nil {
+				return err
+			}
+			return errors.Join(g.write(b.Context(), tx, lease, "bare"), tx.Commit())
+		}, func(int) error {
+			return g.guard.Do(b.Context(), guard.Unnoticed(b.Context(), lease), func(ctx context.Context, tx *sql.Tx) error {
+				return g.write(ctx, tx, lease, "guarded")
+			})
+		}).Report(b)
+	}
 }

@@ -24,7 +24,7 @@ type guarded struct {
 	table string
 }
 
-func newGuarded(t *testing.T, options *sql.TxOptions) guarded {
+func newGuarded(t testing.TB, options *sql.TxOptions) guarded {
 	t.Helper()
 	at := mysqltest.URL(t)
 	g := guarded{l: openAt(t, at), db: pool(t, at)}
@@ -38,7 +38,7 @@ func newGuarded(t *testing.T, options *sql.TxOptions) guarded {
 	return g
 }
 
-func (g guarded) acquire(t *testing.T, id string) driver.Lease {
+func (g guarded) acquire(t testing.TB, id string) driver.Lease {
 	t.Helper()
 	lease, err := g.l.TryAcquire(t.Context(), request("job", id))
 	if err != nil {

@@ -54,15 +54,20 @@ func modules(t *testing.T) map[string]func(testing.TB) string {
 	return all
 }
 
-// withDrivers makes a file for "go build -overlay", with which the examples import the drivers that are modules of their own.
+// withDrivers makes a file for "go build -overlay", with which the examples import all drivers, also those that are modules of their own.
+// The program in the README is one of them.
 func withDrivers(t *testing.T) string {
-	text := "package main\n"
+	text := "package main\nimport _ \"github.com/holdfast-go/holdfast/internal/alldrivers\"\n" // the README imports one
 	for _, folder := range slices.Sorted(maps.Keys(modules(t))) {
 		text += fmt.Sprintf("import _ %q\n", "github.com/holdfast-go/holdfast/drivers/"+folder)
 	}
 	imports, overlay := filepath.Join(t.TempDir(), "imports.go"), filepath.Join(t.TempDir(), "overlay.json")
-	replace := map[string]string{}
-	for _, example := range []string{"worker", "leases"} {
+	main, err := filepath.Abs("../../examples/readme/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := map[string]string{main: readmeProgram(t)}
+	for _, example := range []string{"worker", "leases", "readme"} {
 		added, err := filepath.Abs("../../examples/" + example + "/zz_imports.go")
 		if err != nil {
 			t.Fatal(err)
@@ -76,9 +81,11 @@ func withDrivers(t *testing.T) string {
 	return overlay
 }
 
+const examples = "github.com/holdfast-go/holdfast/examples/"
+
 const shortestTTL = "15s" // of those that every backend allows
 
-// The same programs, the command and two examples, run on every backend and only the URL changes.
+// The same programs, the command, the README's and two examples, run on every backend and only the URL changes.
 // Exit codes, the handoff on SIGTERM and the takeover after SIGKILL are as they should be. Kubernetes, S3 and DynamoDB are servers in
 // this process; NATS is left out where no program of it is named, as "make verify" does.
 func TestOneProgramOnEveryBackend(t *testing.T) {
@@ -94,7 +101,7 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 	}
 	for _, build := range [][]string{
 		{"-tags", tags, "."},
-		{"-overlay", withDrivers(t), "github.com/holdfast-go/holdfast/examples/worker", "github.com/holdfast-go/holdfast/examples/leases"},
+		{"-overlay", withDrivers(t), examples + "worker", examples + "leases", examples + "readme"},
 	} {
 		arguments := append([]string{"-C", "../../cmd/holdfast", "build", "-o", dir}, build...) // its module has all drivers
 		if out, err := exec.Command("go", arguments...).CombinedOutput(); err != nil {
@@ -109,6 +116,11 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 				p.cmd.Env = append(os.Environ(), "HOLDFAST_BACKEND="+url)
 				return p
 			}
+			readme := func() *program {
+				p := newProgram(t, filepath.Join(dir, "readme"))
+				p.cmd.Env = append(os.Environ(), "HOLDFAST_BACKEND="+url)
+				return p.start()
+			}
 			worker := func() *program { return newProgram(t, filepath.Join(dir, "worker"), "-backend", url).start() }
 			leases := func() *program {
 				return newProgram(t, filepath.Join(dir, "leases"), "-backend", url, "north", "south").start()
@@ -119,7 +131,7 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 				if code := refused.wait(); code != 2 {
 					t.Errorf("the command on mem: ended with code %d", code)
 				}
-				for output, p := range map[string]*program{"step 2 under token ": worker(), `note 2 of "south"`: leases()} {
+				for output, p := range map[string]*program{"mine, token ": readme(), "step 2 under token ": worker(), `note 2 of "south"`: leases()} {
 					p.await(output)
 					p.signal(syscall.SIGTERM)
 					if code := p.wait(); code != 0 {
@@ -134,6 +146,7 @@ func TestOneProgramOnEveryBackend(t *testing.T) {
 				t.Errorf("exit code %d, want the command's own", code)
 			}
 			t.Run("command", func(t *testing.T) { t.Parallel(); commandHandsOver(t, command) })
+			t.Run("readme", func(t *testing.T) { t.Parallel(); readmeHandsOver(t, readme) })
 			t.Run("worker", func(t *testing.T) { t.Parallel(); workersTakeOver(t, worker) })
 			t.Run("leases", func(t *testing.T) { t.Parallel(); leasesAreHandedOver(t, leases) })
 		})

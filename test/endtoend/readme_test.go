@@ -4,7 +4,6 @@ package endtoend
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,9 +11,9 @@ import (
 	"testing"
 )
 
-// The program in the README can be pasted and run: of two, one waits until the other has ended, and gets a greater token.
-func TestReadmeProgram(t *testing.T) {
-	t.Parallel()
+// readmeProgram is a file with the program in the README, which opens the URL in HOLDFAST_BACKEND instead of its folder.
+func readmeProgram(t *testing.T) string {
+	t.Helper()
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -25,15 +24,16 @@ func TestReadmeProgram(t *testing.T) {
 	if !found || strings.Count(code, folder) != 1 {
 		t.Fatalf("README.md has no program that opens %s", folder)
 	}
-	dir := t.TempDir()
-	code = "package main\n" + strings.Replace(code, folder, strconv.Quote("file:"+filepath.Join(dir, "locks")), 1)
-	source, path := filepath.Join(dir, "main.go"), filepath.Join(dir, "demo")
-	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
+	code = "package main\n" + strings.Replace(code, folder, `os.Getenv("HOLDFAST_BACKEND")`, 1)
+	path := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(path, []byte(code), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("go", "build", "-o", path, source).CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	return path
+}
+
+// Of two, one waits until the other has ended, and gets a greater token.
+func readmeHandsOver(t *testing.T, start func() *program) {
 	token := func(p *program) uint64 {
 		n, err := strconv.ParseUint(p.await("mine, token "), 10, 64)
 		if err != nil {
@@ -41,9 +41,9 @@ func TestReadmeProgram(t *testing.T) {
 		}
 		return n
 	}
-	first := newProgram(t, path).start()
+	first := start()
 	last := token(first)
-	second := newProgram(t, path).start()
+	second := start()
 	second.await("waiting for")
 	if strings.Contains(second.output.String(), "mine") {
 		t.Errorf("two have the lock; the second writes:\n%s", &second.output)
