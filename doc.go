@@ -125,7 +125,7 @@
 // every fail-over. With MongoDB's default settings a crashed primary is replaced after 11 to 12 s,
 // which the default TTL survives.
 //
-// A dead holder keeps others waiting for up to one TTL, on Azure up to 18 s more. A shorter TTL gives a faster takeover,
-// with more renewals and more losses. Azure Blob Storage allows only leases of 15 to 60 whole
+// A dead holder keeps others waiting for up to one TTL, with some backends for longer: on Azure 18 s. A shorter TTL gives
+// a faster takeover, with more renewals and more losses. Azure Blob Storage allows only leases of 15 to 60 whole
 // seconds.
 package holdfast

@@ -78,8 +78,8 @@ func composeCommand(t *testing.T) []string {
 	return []string{"docker-compose"}
 }
 
-// Compose reads the compose file of the root folder and of each example — each is valid. The programs are tested beside
-// them.
+// Compose reads the compose file of the root folder and of each example. Each is valid, and one service alone builds the image: of two
+// at the same time, the second fails on engines with containerd's image store. The programs are tested beside them.
 func TestComposeFilesOfExamples(t *testing.T) {
 	t.Parallel()
 	env.RequireContainers(t)
@@ -93,6 +93,9 @@ func TestComposeFilesOfExamples(t *testing.T) {
 	}
 	command := composeCommand(t)
 	for _, file := range files {
+		if text, err := os.ReadFile(file); err != nil || strings.Count(string(text), " build:\n") != 1 {
+			t.Errorf("%s: not one service builds the image (%v)", file, err)
+		}
 		args := append(append([]string{}, command[1:]...), "-f", file, "config", "-q")
 		if out, err := exec.CommandContext(t.Context(), command[0], args...).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", file, err, out)

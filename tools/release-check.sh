@@ -28,7 +28,7 @@ version=$(git tag --points-at HEAD --list 'v[0-9]*')
 if [ -z "$version" ]; then
 	version=$(sed -nE 's/^## \[([0-9][^]]*)\].*/v\1/p' CHANGELOG.md | sed -n 1p)
 	if [ -z "$version" ] || git rev-parse -q --verify "refs/tags/$version" >/dev/null; then
-		version=$(git tag --list 'v[0-9]*' --sort=-version:refname | awk -F. 'NR == 1 { print $1 "." $2 + 1 ".0" }')
+		version=$(git -c versionsort.suffix=- tag --list 'v[0-9]*' --sort=-version:refname | awk -F. 'NR == 1 { print $1 "." $2 + 1 ".0" }')
 		version=${version:-v0.1.0}
 	fi
 	if [ "$checks" != api ]; then
@@ -65,7 +65,7 @@ fi
 
 if wanted api; then
 	# The tagged commits are beside the branch, so the last tag is the one with the highest version.
-	[ -n "$base" ] || base=$(git tag --list 'v[0-9]*' --sort=-version:refname --no-contains HEAD | head -n 1)
+	[ -n "$base" ] || base=$(git -c versionsort.suffix=- tag --list 'v[0-9]*' --sort=-version:refname --no-contains HEAD | head -n 1)
 	if [ -z "$base" ]; then
 		echo 'API: there is no tag to compare with; name a commit: make release-check BASE=COMMIT'
 	else

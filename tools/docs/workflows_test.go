@@ -78,6 +78,9 @@ func TestReleaseIsChecked(t *testing.T) {
 		} else if minutes, _ := strconv.Atoi(limit[1]); minutes < 300 || minutes > 360 {
 			t.Errorf("%s: the job check has timeout-minutes %d; 300 leave make verify time, 360 are GitHub's limit", of, minutes)
 		}
+		if !strings.Contains(job, "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0\n") {
+			t.Errorf("%s: the job check allows no user namespaces, so Chromium does not start", of)
+		}
 	}
 
 	dir := t.TempDir()
@@ -108,6 +111,31 @@ func TestReleaseIsChecked(t *testing.T) {
 	for _, other := range []string{"lock.go", "cmd/ago.mod", "go.mod.go"} {
 		if commit("cmd/go.mod", other); script(guard) == nil {
 			t.Errorf("a tag's commit that changes %s is not refused", other)
+		}
+	}
+}
+
+// The job with the oldest Go leaves out the drivers that need a newer one. Their pages say so.
+func TestOldestGo(t *testing.T) {
+	needs := regexp.MustCompile(`(?m)^go (\d+\.\d+)\.`)
+	oldest := needs.FindStringSubmatch(read(t, "go.mod"))[1]
+	left := regexp.MustCompile(`\$\(filter-out (.*),\$\(DRIVER_MODULES\)\) otelholdfast`).FindStringSubmatch(read(t, "tools/tools.mk"))
+	if left == nil {
+		t.Fatal("the target vet-oldest filters nothing out of the drivers")
+	}
+	modules, err := filepath.Glob(filepath.Join(root, "drivers", "*", "go.mod"))
+	if err != nil || len(modules) < 6 {
+		t.Fatalf("%d modules were found (%v)", len(modules), err)
+	}
+	for _, module := range modules {
+		driver := filepath.Base(filepath.Dir(module))
+		if version := needs.FindStringSubmatch(read(t, "drivers/"+driver+"/go.mod"))[1]; version == oldest {
+			continue
+		} else if !strings.Contains(read(t, "docs/"+driver+".md"), "Go "+version) {
+			t.Errorf("docs/%s.md does not say that the driver needs Go %s", driver, version)
+		}
+		if !slices.Contains(strings.Fields(left[1]), "drivers/"+driver) {
+			t.Errorf("the target vet-oldest has drivers/%s, which needs a newer Go than %s", driver, oldest)
 		}
 	}
 }
