@@ -56,7 +56,7 @@ func (l *Locker) round(ctx context.Context) (rounds int, err error) {
 		return 0, l.obey(t.Verdict)
 	}
 	t.Rounds++
-	switch wins, err := l.race(ctx, before.Version, t); {
+	switch wins, err := l.raceBesideOthers(ctx, before.Version, t); {
 	case wins > 1:
 		return 0, l.convict(ctx, wins, before.Version)
 	case err != nil:
@@ -95,6 +95,29 @@ func (l *Locker) round(ctx context.Context) (rounds int, err error) {
 	return readTrials(now.Data).Rounds, nil
 }
 
+// errAllRefused says that the store refused all writes, although the value has the version that they demand.
+var errAllRefused = errUnsafe("all writes were refused, although the value has the version that they demand")
+
+// maxRefused is how many races in turn may have all their writes refused.
+const maxRefused = 4
+
+// raceBesideOthers is race, again and again if all writes were refused: some stores refuse whatever comes while a write of the value is
+// under way, which a read shows only when it is done.
+func (l *Locker) raceBesideOthers(ctx context.Context, version string, value trials) (wins int, err error) {
+	for try := 1; ; try++ {
+		wins, err = l.race(ctx, version, value)
+		if try == maxRefused || !errors.Is(err, errAllRefused) {
+			return wins, err
+		}
+		if err := l.pause(ctx, 4+2*try); err != nil {
+			return 0, err
+		}
+		if now, err := l.get(ctx, ProbeKey); err != nil || now.Version != version {
+			return 0, err // another process has written
+		}
+	}
+}
+
 // race sends several writes of one value with one condition. One of them may win, or that of another process. wins is how many did.
 func (l *Locker) race(ctx context.Context, version string, value trials) (wins int, err error) {
 	var texts [racers][]byte
@@ -131,7 +154,7 @@ func (l *Locker) race(ctx context.Context, version string, value trials) (wins i
 	case wins == 1:
 		return 0, errUnsafe("a read after a write returned the value from before")
 	case conflicts == racers:
-		return 0, errUnsafe("all writes were refused, although the value has the version that they demand")
+		return 0, errAllRefused
 	case conflicts == 0:
 		return 0, errs[0] // no right to write, or no answer
 	}

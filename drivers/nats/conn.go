@@ -58,11 +58,14 @@ type call struct {
 	forsaken bool // nobody waits for it, but the server may still do it, or refuse it
 }
 
-// dial makes a connection with options, and finds out whether answers can arrive.
+// dial makes a connection with options, and finds out whether answers can arrive. An attempt has a limit of its own, because the library
+// has none for a server that is silent in the TLS handshake of a WebSocket, nor for the program's own dialer and callbacks.
 func dial(ctx context.Context, o natsgo.Options, timeout time.Duration) (*conn, error) {
 	c := &conn{sending: make(chan struct{}, 1), unfit: make(chan struct{}, 1), ended: make(chan struct{}), calls: map[uint64]*call{},
 		refused: map[string]int{}, watches: map[string]chan<- error{}}
-	d := &dialer{ctx: ctx, timeout: timeout, given: o.CustomDialer}
+	attempt, cancel := context.WithTimeout(ctx, time.Duration(len(o.Servers)+1)*2*timeout)
+	defer cancel()
+	d := &dialer{ctx: attempt, timeout: timeout, given: o.CustomDialer}
 	if o.Dialer != nil {
 		d.plain = *o.Dialer
 	}
@@ -70,20 +73,20 @@ func dial(ctx context.Context, o natsgo.Options, timeout time.Duration) (*conn, 
 	o.SkipHostLookup = o.SkipHostLookup || d.given == nil // the context ends that of package net
 	o.AsyncErrorCB = func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) { c.note(err) }
 	o.ClosedCB = func(*natsgo.Conn) { close(c.ended) }
-	nc, err := connectWithin(ctx, o)
+	nc, err := connectWithin(attempt, o)
 	d.connected()
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	default:
-		return nil, connecting(err)
+		return nil, connecting(cmp.Or(attempt.Err(), err))
 	}
 	c.mu.Lock() // the server may report something already
 	c.nc, c.inbox = nc, nc.NewInbox()
 	c.mu.Unlock()
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	limited, stop := context.WithTimeout(ctx, timeout)
+	defer stop()
 	if _, err = nc.Subscribe(c.answers(), c.deliver); err == nil {
 		err = nc.FlushWithContext(limited)
 	}

@@ -437,7 +437,7 @@ func TestHangingProgram(t *testing.T) {
 		}},
 	} {
 		f := startFake(t, c.greeting, nil)
-		openUntil := func(ctx context.Context, hangs int64) (l *Locker, reached chan struct{}, err error) {
+		openUntil := func(ctx context.Context, hangs int64, limits ...Option) (l *Locker, reached chan struct{}, err error) {
 			o, calls := natsgo.GetDefaultOptions(), atomic.Int64{}
 			reached = make(chan struct{})
 			o.Url = "nats://" + f.addr
@@ -447,7 +447,7 @@ func TestHangingProgram(t *testing.T) {
 					<-hung
 				}
 			})
-			s, err := newSettings("b", []Option{onlyReads})
+			s, err := newSettings("b", append(limits, onlyReads))
 			if err == nil && hangs == 1 {
 				limited, cancel := context.WithCancel(ctx)
 				defer cancel()
@@ -471,6 +471,65 @@ func TestHangingProgram(t *testing.T) {
 		<-reached // while it connects again
 		if err := soon("Close with "+what, func() error { return l.Close(context.WithoutCancel(t.Context())) }); err != nil {
 			t.Errorf("Close with %s: %v", what, err)
+		}
+		if l, reached, err = openUntil(t.Context(), 2, WithRequestTimeout(minTimeout)); err != nil {
+			t.Fatal(what, err)
+		}
+		ended := present(l)
+		closeConn(ended)
+		<-reached
+		again := func() error { // the attempt has a limit, and the next one is not in its way
+			for {
+				if c, _, _ := l.store.link.present(); c != nil && c != ended {
+					return nil
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		_ = soon("another attempt after "+what, again)
+		if err := soon("Close", func() error { return l.Close(context.WithoutCancel(t.Context())) }); err != nil {
+			t.Error(what, err)
+		}
+	}
+}
+
+// Servers end a connection when its login expires. That is no refusal: the next connection has a credential that was renewed.
+func TestExpiredLogin(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, greeting, func(c *fakeConn, m fakeMessage) {
+		if m.subject == "expire" {
+			c.write("-ERR 'User Authentication Expired'\r\n")
+			_ = c.Close()
+		}
+	})
+	o, dials := natsgo.GetDefaultOptions(), atomic.Int64{}
+	o.Url = "nats://" + f.addr
+	o.CustomDialer = dialerFunc(func(network, address string) (net.Conn, error) {
+		if dials.Add(1) > 1 {
+			time.Sleep(300 * time.Millisecond) // in which there is no connection
+		}
+		return net.DialTimeout(network, address, time.Minute)
+	})
+	s, err := newSettings("b", []Option{onlyReads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := open(t.Context(), o, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	first := present(l)
+	if err := first.nc.Publish("expire", nil); err != nil {
+		t.Fatal(err)
+	}
+	for c := first; c == first; {
+		if c, err = l.store.link.use(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

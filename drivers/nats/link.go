@@ -98,7 +98,7 @@ func (l *link) keep(c *conn) {
 			c.close()
 			return
 		}
-		l.set(nil, c.reason())
+		l.set(nil, passing(c.reason()))
 		c.close()
 		for {
 			next, err := l.dial(l.ctx)
@@ -119,6 +119,14 @@ func (l *link) keep(c *conn) {
 		}
 		l.set(c, nil)
 	}
+}
+
+// passing is the reason why a connection was ended. It does not last: the next one may log in with a credential that has been renewed.
+func passing(why error) error {
+	if why == nil {
+		return nil
+	}
+	return errors.New(driver.ErrorText(why))
 }
 
 func (l *link) set(c *conn, why error) {

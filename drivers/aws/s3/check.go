@@ -179,7 +179,9 @@ func (s *store) checkRules(ctx context.Context, r driverutil.Report) []rule {
 	for _, x := range all.Rules {
 		prefix, enabled := x.prefixOf()
 		removes := x.Expiration != nil && x.Expiration.Days+x.Expiration.Date != ""
-		if enabled && (removes || len(x.Transition) > 0) && (strings.HasPrefix(s.prefix, prefix) || strings.HasPrefix(prefix, s.prefix)) {
+		rest, within := strings.CutPrefix(prefix, s.prefix)
+		within = within && !strings.Contains(rest, "/") // no lock has one behind the prefix
+		if enabled && (removes || len(x.Transition) > 0) && (within || strings.HasPrefix(s.prefix, prefix)) {
 			harmful = append(harmful, driver.Quote(x.ID))
 		}
 	}

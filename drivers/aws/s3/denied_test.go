@@ -191,6 +191,10 @@ func TestCheck(t *testing.T) {
 			[]string{"old versions: doubtful", "lifecycle rules: ok"}},
 		"expiry": {map[string]string{"lifecycle": rules("Enabled", "<Filter><Prefix>team/</Prefix></Filter>"+expires)}, "",
 			[]string{`lifecycle rules: doubtful: "r1" removes or moves locks`}},
+		"expiry of some locks": {map[string]string{"lifecycle": rules("Enabled", "<Filter><Prefix>team/locks/a</Prefix></Filter>"+expires)}, "",
+			[]string{"lifecycle rules: doubtful"}},
+		"expiry below the locks": {map[string]string{"lifecycle": rules("Enabled",
+			"<Filter><Prefix>team/locks/logs/</Prefix></Filter>"+expires)}, "", []string{"lifecycle rules: ok"}},
 		"expiry of all": {map[string]string{"lifecycle": rules("Enabled", "<Filter/>"+expires)}, "", []string{"lifecycle rules: doubtful"}},
 		"archive": {map[string]string{"lifecycle": rules("Enabled", "<Filter><And><Prefix>team</Prefix>"+
 			"<ObjectSizeGreaterThan>1</ObjectSizeGreaterThan></And></Filter>"+

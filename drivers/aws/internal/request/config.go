@@ -18,14 +18,15 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// answerLimit is how long a service may take to begin its answer.
+// answerLimit is how long a service may take to begin its answer, and as long again to end it.
 const answerLimit = 5 * time.Second
 
 // Load returns the configuration that the SDK finds: in the environment, in the files of the AWS CLI, on the machine. An empty profile
 // or region is the SDK's default.
 func Load(ctx context.Context, profile, region string) (aws.Config, error) {
 	// Requests for credentials have no time limit of their own, and the others wait for them.
-	limited := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = answerLimit })
+	limited := awshttp.NewBuildableClient().WithTimeout(2 * answerLimit).
+		WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = answerLimit })
 	opts := []func(*config.LoadOptions) error{config.WithHTTPClient(limited)}
 	if profile != "" {
 		opts = append(opts, config.WithSharedConfigProfile(profile))
