@@ -42,7 +42,7 @@ func (l *Locker) probe(ctx context.Context) error {
 }
 
 // round tries conditional writes once, and returns how many rounds the store has passed. Other processes may do so at the same
-// time, so each test is one that they cannot disturb.
+// time, so no test takes what they do for a fault.
 func (l *Locker) round(ctx context.Context) (rounds int, err error) {
 	before, err := l.get(ctx, ProbeKey)
 	if err != nil {

@@ -98,6 +98,12 @@ func TestProbe(t *testing.T) {
 				first := h.read(cas.ProbeKey)
 				h.get = func(context.Context, string) (cas.Value, error) { return first, nil }
 			}, want: "two clients could hold one lock"},
+		"all writes are refused": {
+			spoil: func(h *hostile) {
+				h.put = func(context.Context, string, []byte, string) (cas.Written, error) {
+					return cas.Written{}, cas.ErrConflict
+				}
+			}, want: "all writes were refused"},
 		"no right to write": {
 			spoil: func(h *hostile) {
 				h.put = func(context.Context, string, []byte, string) (cas.Written, error) {
@@ -175,11 +181,36 @@ func (s *memStore) ignore(which func(version string) bool) func(context.Context,
 	}
 }
 
-// Several processes may be started at the same time.
+// underWay refuses a write while another of its key is under way, which reads show only when it is done.
+func (s *memStore) underWay() func(context.Context, string, []byte, string) (cas.Written, error) {
+	free := make(chan struct{}, 1)
+	free <- struct{}{}
+	return func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+		select {
+		case <-free:
+			defer func() { free <- struct{}{} }()
+		default:
+			return cas.Written{}, cas.ErrConflict
+		}
+		if s.read(key).Version != version {
+			return cas.Written{}, cas.ErrConflict
+		}
+		time.Sleep(5 * time.Millisecond)
+		return s.apply(key, data, version)
+	}
+}
+
+// Several processes may be started at the same time, on any kind of store.
 func TestProbesOfManyProcesses(t *testing.T) {
+	t.Run("at once", func(t *testing.T) { manyProbes(t, func(*memStore) {}) })
+	t.Run("under way", func(t *testing.T) { manyProbes(t, func(s *memStore) { s.put = s.underWay() }) })
+}
+
+func manyProbes(t *testing.T, change func(*memStore)) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore()
 		store.delay = randomDelay(1)
+		change(store)
 		errs := make(chan error)
 		for range 20 {
 			go func() {

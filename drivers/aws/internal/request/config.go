@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -27,7 +28,9 @@ func Load(ctx context.Context, profile, region string) (aws.Config, error) {
 	// Requests for credentials have no time limit of their own, and the others wait for them.
 	limited := awshttp.NewBuildableClient().WithTimeout(2 * answerLimit).
 		WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = answerLimit })
-	opts := []func(*config.LoadOptions) error{config.WithHTTPClient(limited)}
+	opts := []func(*config.LoadOptions) error{config.WithHTTPClient(limited),
+		// The SDK has another client for those of a container or pod.
+		config.WithEndpointCredentialOptions(func(o *endpointcreds.Options) { o.HTTPClient = limited })}
 	if profile != "" {
 		opts = append(opts, config.WithSharedConfigProfile(profile))
 	}
