@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,6 +63,28 @@ func openCluster(t *testing.T, rawURL string) *Locker {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Programs that start together try conditional writes of one value. A cluster refuses a write at once while another one is under way, which
+// is no fault.
+func TestManyOpenACluster(t *testing.T) {
+	t.Parallel()
+	rawURL := natstest.URLOf(natstest.StartCluster(t, 3)...) + "/locks"
+	openCluster(t, rawURL)
+	var programs sync.WaitGroup
+	for range 8 {
+		programs.Go(func() {
+			for range 5 {
+				l, err := Open(t.Context(), rawURL)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = l.Close(context.WithoutCancel(t.Context()))
+			}
+		})
+	}
+	programs.Wait()
 }
 
 // Of three servers the one that leads the stream is killed, or paused until another one leads, while clients compete.
