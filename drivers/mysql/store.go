@@ -173,12 +173,12 @@ func (k *server) update(key string, data []byte, token uint64, version string) s
 //
 // Promise 1: what was read before may be of another table, on a server to which another connection leads.
 func (k *server) insert(key string, data []byte, token uint64, identity string) string {
-	statement := "INSERT INTO " + k.table + " (name, token, written, value) SELECT " + literal(key) + ", " + strconv.FormatUint(token, 10) +
-		", LAST_INSERT_ID(" + clock + "), " + literal(string(data)) + " FROM DUAL WHERE " + k.writable()
-	if identity != "" {
-		statement += " AND " + k.identity() + " = " + literal(identity)
+	from := "DUAL WHERE "
+	if identity != "" { // MySQL documents the table itself here, and refuses it in a subquery
+		from = k.table + " AS t WHERE t.name = " + literal(identityKey) + " AND t.value = " + literal(identity) + " AND "
 	}
-	return statement
+	return "INSERT INTO " + k.table + " (name, token, written, value) SELECT " + literal(key) + ", " + strconv.FormatUint(token, 10) +
+		", LAST_INSERT_ID(" + clock + "), " + literal(string(data)) + " FROM " + from + k.writable()
 }
 
 // identity is the column with the identity of the table.
