@@ -152,7 +152,7 @@ func TestStatements(t *testing.T) {
 		}
 		for _, condition := range []string{"@@autocommit = 1", "@@in_transaction = 0", "@@global.read_only", "@@global.innodb_read_only = 0"} {
 			want := condition != "@@in_transaction = 0" || c.server.mariaDB // MySQL has no such variable
-			for _, statement := range []string{c.server.update("k", nil, 1, "00"), c.server.insert("k", nil, 1)} {
+			for _, statement := range []string{c.server.update("k", nil, 1, "00"), c.server.insert("k", nil, 1, "id")} {
 				if strings.Contains(statement, condition) != want {
 					t.Errorf("%+v: %s, want %q: %v", c.server, statement, condition, want)
 				}

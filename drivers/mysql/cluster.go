@@ -14,7 +14,8 @@ const identityKey = "~store"
 
 // A URL can begin to lead to another server: by its name, or by a proxy. One that takes writes may be the new primary, with the rows of
 // the old one, or one of another cluster, whose table was made on its own: locks there are others. The first program makes a row with a
-// random identity, and each read brings it along. A server cannot say more: each has an identity of its own, and nothing counts fail-overs.
+// random identity, each read brings it along, and each insert compares it. A server cannot say more: each has an identity of its own, and
+// nothing counts fail-overs.
 
 // admit checks and remembers the identity of the table that was read. It is empty if the row is missing.
 //
@@ -35,7 +36,7 @@ func (s *store) admit(identity string) error {
 // identify makes the row of the identity, unless there is one.
 func (s *store) identify(ctx context.Context) error {
 	none := func(table string) string { return table + " AS l ON FALSE" }
-	if _, err := s.read(ctx, none); err != nil || s.known() {
+	if _, err := s.read(ctx, none); err != nil || s.known() != "" {
 		return err
 	}
 	value, err := json.Marshal(map[string]string{"about": "This row tells the table from others. Leave it as it is.", "id": rand.Text()})
@@ -43,7 +44,7 @@ func (s *store) identify(ctx context.Context) error {
 		return err
 	}
 	_, err = do(ctx, s, func(ctx context.Context, c session) (struct{}, error) {
-		_, err := c.exec(ctx, c.insert(identityKey, value, 0))
+		_, err := c.exec(ctx, c.insert(identityKey, value, 0, ""))
 		if hasCode(err, codeDuplicate) { // another program was faster
 			err = nil
 		}
@@ -52,14 +53,15 @@ func (s *store) identify(ctx context.Context) error {
 	if err == nil {
 		_, err = s.read(ctx, none)
 	}
-	if err == nil && !s.known() {
+	if err == nil && s.known() == "" {
 		err = errors.New("the row ~store was written, and cannot be read")
 	}
 	return err
 }
 
-func (s *store) known() bool {
+// known is the identity of the table, as soon as one was read.
+func (s *store) known() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.identity != ""
+	return s.identity
 }

@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -134,6 +135,39 @@ func TestOtherServer(t *testing.T) {
 		t.Error(err)
 	}
 	released(t, l, lease, err)
+}
+
+// A lock is not granted in another server's table either if the connection that wrote leads there, and the one that read does not.
+func TestOtherServerBetweenReadAndWrite(t *testing.T) {
+	t.Parallel()
+	first, second := mysqltest.Start(t, mysqltest.Options{}), mysqltest.Start(t, mysqltest.Options{})
+	openAt(t, second.URL())
+	var dials atomic.Int64
+	addrs := []string{first.Addr(), first.Addr()}
+	gomysql.RegisterDialContext("alternate", func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addrs[dials.Add(1)%2])
+	})
+	db := pool(t, first.URL(), func(c *gomysql.Config) { c.Net = "alternate" })
+	db.SetMaxIdleConns(0) // each statement connects
+	l, err := New(t.Context(), db, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAtEnd(t, l)
+	lease, err := l.TryAcquire(t.Context(), request("known", "a"))
+	released(t, l, lease, err)
+	addrs[1] = second.Addr()
+	for i := range 2 { // one of them reads on the first, and writes on the second
+		dials.Store(int64(i))
+		if _, err := l.TryAcquire(t.Context(), request(fmt.Sprint("new", i), "b")); !errors.Is(err, driver.ErrDenied) {
+			t.Errorf("acquire: %v", err)
+		}
+	}
+	var rows int
+	err = pool(t, second.AdminURL()).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM holdfast_locks WHERE name LIKE 'new%'").Scan(&rows)
+	if err != nil || rows != 0 {
+		t.Errorf("%d rows in the other table, %v", rows, err)
+	}
 }
 
 // Each value of the parameter tls does what it says, and a client's certificate is used.

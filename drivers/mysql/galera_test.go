@@ -196,3 +196,46 @@ func TestGaleraNodeWithoutCluster(t *testing.T) {
 	}
 	run(t, pool(t, nodes[0].AdminURL()), "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
 }
+
+// A Galera node that has lost its cluster refuses the commit and the rollback of a guarded transaction, and leaves it open. What comes
+// next on the program's connections does not commit it.
+func TestGaleraGuardOnANodeWithoutCluster(t *testing.T) {
+	serverprocess.Long(t, "starts two servers")
+	t.Parallel()
+	nodes := startGalera(t, 2)
+	l, db, admin := openAt(t, nodes[0].URL()), pool(t, nodes[0].URL()), pool(t, nodes[0].AdminURL())
+	db.SetMaxOpenConns(1)
+	run(t, db, "CREATE TABLE work (n bigint AUTO_INCREMENT PRIMARY KEY, token bigint) ENGINE=InnoDB")
+	g, err := NewGuard(l, db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.TryAcquire(t.Context(), request("job", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	isolate := func(on string, code uint16) {
+		run(t, admin, "SET GLOBAL wsrep_provider_options = 'gmcast.isolate="+on+"'")
+		eventually(t, "the node does not notice", func() bool {
+			var n int
+			return numberOf(admin.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM work").Scan(&n)) == code
+		})
+	}
+	err = g.Do(t.Context(), guard.Unnoticed(t.Context(), lease), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, fmt.Sprint("INSERT INTO work (token) VALUES (", lease.Token, ")"))
+		isolate("1", 1047)
+		return err
+	})
+	if numberOf(err) != 1047 || errors.Is(err, ErrInDoubt) {
+		t.Errorf("a guard on a node without its cluster: %v", err)
+	}
+	isolate("0", 0)
+	eventually(t, "the program's connection is not usable again", func() bool {
+		tx, err := db.BeginTx(t.Context(), nil)
+		return err == nil && tx.Commit() == nil
+	})
+	var n int
+	if err := admin.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM work").Scan(&n); err != nil || n != 0 {
+		t.Errorf("%d rows, %v: what the guard has not let pass is committed", n, err)
+	}
+}

@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"strconv"
 	"time"
@@ -50,6 +51,9 @@ type Guard struct {
 	galera  bool
 	db      *sql.DB
 	options *sql.TxOptions
+
+	stepLimit   time.Duration // of each of the guard's own statements
+	commitLimit time.Duration
 }
 
 // NewGuard returns a guard. The locks must belong to this driver. db is the program's database on the same server, perhaps with another
@@ -67,12 +71,11 @@ func NewGuard(locks driver.Locker, db *sql.DB, options *sql.TxOptions) (*Guard, 
 	if server == nil {
 		return nil, guards.Error("", driver.Invalid("locks", "opened for reading", "a Locker that can acquire"))
 	}
-	return &Guard{server.table, server.galera, db, options}, nil
+	return &Guard{table: server.table, galera: server.galera, db: db, options: options, stepLimit: 10 * time.Second,
+		commitLimit: 15 * time.Second}, nil
 }
 
 const (
-	stepTimeout   = 10 * time.Second // of each of the guard's own statements
-	commitTimeout = 15 * time.Second
 	// The savepoint is gone when the transaction is.
 	savepoint = "holdfast_guard"
 	// boundIdle bounds how long the transaction may be idle from now on, and unboundIdle ends that.
@@ -82,16 +85,18 @@ const (
 
 // Do runs fn in a transaction that commits only if no later holder exists, as [Guard] describes.
 //
-// fn's statements are guarded if they use tx. Its context descends from ctx and also ends with hold. fn must not end the transaction: what
-// it has written before a COMMIT of its own, or a statement that commits by itself, stays, and Do returns an error. If fn returns an error
-// or panics, the transaction is rolled back, and the error or the panic reaches the caller. Do does not repeat fn: after a deadlock (1213)
-// call Do again, as after any transaction.
+// fn's statements are guarded if they use tx. Its context descends from ctx and also ends with hold; the transaction lasts until fn returns
+// all the same, and is rolled back then. fn must not end the transaction: what it has written before a COMMIT of its own, or a statement
+// that commits by itself, stays, and Do returns an error. If fn returns an error or panics, the transaction is rolled back, and the error
+// or the panic reaches the caller. Do does not repeat fn: after a deadlock (1213) call Do again, as after any transaction.
 //
 // Errors:
 //
 //   - [driver.ErrLost], or the cause of the hold's context, such as holdfast.ErrReleased: the hold is over, and nothing was written.
-//   - [ErrInDoubt]: the outcome of the commit is unknown. It can come up to 15 s after ctx has ended.
+//   - [ErrInDoubt]: the outcome of the commit is unknown.
 //   - Any other error: nothing was written.
+//
+// Do waits for the answer to the commit for 15 s, and for that to each other statement of its own for 10 s.
 func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if fn == nil {
 		return guards.Error("", guard.ErrNoFunction)
@@ -117,7 +122,7 @@ func (g *Guard) Check(ctx context.Context, tx *sql.Tx, hold guard.Hold) error {
 //
 // Promise 3: until the transaction ends, the row keeps its token. It is a read of the present row, not of the transaction's snapshot.
 func (g *Guard) lock(ctx context.Context, tx *sql.Tx, lease driver.Lease) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, g.stepLimit)
 	defer cancel()
 	var found int64
 	var err error
@@ -140,37 +145,40 @@ func changed(result sql.Result, err error) (rows int64, _ error) {
 	return result.RowsAffected()
 }
 
-func step(ctx context.Context, on interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}, statement string) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+// step makes one of the guard's own statements.
+func (g *Guard) step(ctx context.Context, tx *sql.Tx, statement string) error {
+	ctx, cancel := context.WithTimeout(ctx, g.stepLimit)
 	defer cancel()
-	_, err := on.ExecContext(ctx, statement)
+	_, err := tx.ExecContext(ctx, statement)
 	return err
 }
 
 // attempt runs fn in a transaction, takes the guard, and commits.
 func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease, fn func(context.Context, *sql.Tx) error) error {
-	// The transaction's own context ends with ctx, until the commit is sent.
-	inside, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
-	defer stop()
-	conn, err := g.db.Conn(inside)
+	conn, err := g.db.Conn(ctx)
 	if err != nil {
 		return classify(err)
 	}
 	defer func() { _ = conn.Close() }()
-	tx, err := conn.BeginTx(inside, g.options)
-	if err == nil {
-		defer func() { _ = tx.Rollback() }() // also if fn panics; after a commit it does nothing
-		err = step(inside, tx, "SAVEPOINT "+savepoint)
-	}
+	// The end of the transaction's own context would have package database/sql roll back, with no time limit. So it ends only while the
+	// transaction begins.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	stop, limit := context.AfterFunc(ctx, end), time.AfterFunc(g.stepLimit, end)
+	tx, err := conn.BeginTx(life, g.options)
+	stop()
+	limit.Stop()
 	if err != nil {
+		discard(conn)
+		if ctx.Err() == nil && life.Err() != nil {
+			err = context.DeadlineExceeded
+		}
 		return classify(err)
 	}
-	if ctx.Err() != nil { // inside may end a moment later, and the function must not begin
-		return context.Cause(ctx)
+	committed, bounded := false, false
+	defer func() { g.end(context.WithoutCancel(ctx), conn, tx, committed, bounded) }() // also if fn panics
+	if err := g.step(ctx, tx, "SAVEPOINT "+savepoint); err != nil {
+		return classify(err)
 	}
 	if err := fn(ctx, tx); err != nil {
 		return guard.FromFunction(err)
@@ -178,9 +186,9 @@ func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease
 	if err := hold.Err(); err != nil {
 		return err
 	}
-	if err = step(inside, tx, "RELEASE SAVEPOINT "+savepoint); err == nil {
-		defer restore(context.WithoutCancel(ctx), conn)
-		err = step(inside, tx, boundIdle)
+	if err = g.step(ctx, tx, "RELEASE SAVEPOINT "+savepoint); err == nil {
+		bounded = true
+		err = g.step(ctx, tx, boundIdle)
 	}
 	switch {
 	case errors.Is(err, sql.ErrTxDone), hasCode(err, codeNoSavepoint):
@@ -188,27 +196,71 @@ func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease
 	case err != nil:
 		return classify(err)
 	}
-	if err := g.lock(inside, tx, lease); err != nil {
+	if err := g.lock(ctx, tx, lease); err != nil {
 		return err
 	}
-	if !stop() { // nothing cancels the commit from now on
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	limit := time.AfterFunc(commitTimeout, func() { end(context.DeadlineExceeded) })
-	defer limit.Stop()
-	return outcome(tx.Commit())
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.commitLimit) // nothing else ends the commit from now on
+	defer cancel()
+	_, err = tx.ExecContext(limited, "COMMIT")
+	committed = err == nil
+	return outcome(err)
 }
 
-// restore ends boundIdle. A connection on which that fails is not used again.
-func restore(ctx context.Context, conn *sql.Conn) {
-	if step(ctx, conn, unboundIdle) != nil {
-		discard(conn)
+// end ends a transaction on the server, unless it is committed, and bounds the session no more. The methods of tx that would do so have no
+// time limit: on a network that has died they wait for minutes, and with them a lock that is renewed meanwhile.
+//
+// A connection on which that fails is not used again. On a Galera node without its cluster, the next transaction would find this one open,
+// and commit it without a guard.
+func (g *Guard) end(ctx context.Context, conn *sql.Conn, tx *sql.Tx, committed, bounded bool) {
+	ctx, cancel := context.WithTimeout(ctx, g.stepLimit)
+	defer cancel()
+	last, err := "ROLLBACK", error(nil)
+	if bounded {
+		if last = unboundIdle; !committed {
+			_, err = tx.ExecContext(ctx, "ROLLBACK")
+		}
 	}
+	// For package database/sql the transaction ends with a ROLLBACK more, which does nothing. It has a limit, too, because the client
+	// library watches the context of the statement before it as long as nobody closes that one's rows.
+	var rows sqldriver.Rows
+	inside(conn, func(c sqldriver.Conn) {
+		asker, is := c.(sqldriver.QueryerContext)
+		if err == nil && !is {
+			err = errAnswer
+		}
+		if err == nil {
+			rows, err = asker.QueryContext(ctx, last, nil)
+		}
+		if err != nil {
+			_ = c.Close() // so that the ROLLBACK does not wait
+		}
+	})
+	_ = tx.Rollback()
+	if err != nil {
+		// Not before: the pool takes a connection back only when its transaction has ended, and waits for that.
+		discard(conn)
+		return
+	}
+	inside(conn, func(sqldriver.Conn) { _ = rows.Close() })
 }
 
-// outcome judges the error of a commit. Only these answers of the server say that it was not applied.
+// inside calls f with the client library's connection. The error is not that of f: at [sqldriver.ErrBadConn] the pool would wait for the
+// end of the transaction.
+func inside(conn *sql.Conn, f func(sqldriver.Conn)) {
+	_ = conn.Raw(func(c any) error {
+		if c, is := c.(sqldriver.Conn); is {
+			f(c)
+		}
+		return nil
+	})
+}
+
+// outcome judges the error of a commit. Only these say that it was not applied: answers of the server, and that it was not sent.
 func outcome(err error) error {
-	if err == nil || hasCode(err, codeDeadlock, codeCertification) || hasCode(err, readOnlyCodes...) {
+	if err == nil || hasCode(err, codeDeadlock, codeCertification) || hasCode(err, readOnlyCodes...) || errors.Is(err, sqldriver.ErrBadConn) {
 		return classify(err)
 	}
 	return driver.Errorf("%w: %w", ErrInDoubt, classify(err))

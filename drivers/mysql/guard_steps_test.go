@@ -36,7 +36,7 @@ func TestGuardsSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = rows.Close() }()
-	step := regexp.MustCompile("^(START|SAVEPOINT|DO|RELEASE|SET @holdfast_wait_timeout|SELECT 1|COMMIT|SET SESSION wait_timeout)")
+	step := regexp.MustCompile("^(START|SAVEPOINT|DO|RELEASE|SET @holdfast_wait_timeout|SELECT 1|COMMIT|SET SESSION wait_timeout|ROLLBACK)")
 	var steps []string
 	for rows.Next() {
 		var statement string
@@ -45,7 +45,8 @@ func TestGuardsSteps(t *testing.T) {
 		}
 		steps = append(steps, step.FindString(statement))
 	}
-	want := []string{"START", "SAVEPOINT", "DO", "RELEASE", "SET @holdfast_wait_timeout", "SELECT 1", "COMMIT", "SET SESSION wait_timeout"}
+	want := []string{"START", "SAVEPOINT", "DO", "RELEASE", "SET @holdfast_wait_timeout", "SELECT 1", "COMMIT", "SET SESSION wait_timeout",
+		"ROLLBACK"} // that of package database/sql
 	if err := rows.Err(); err != nil || !slices.Equal(steps, want) {
 		t.Errorf("the steps were %q, want %q, %v", steps, want, err)
 	}

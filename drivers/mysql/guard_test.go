@@ -262,7 +262,7 @@ func TestGuardOfADeadMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(step(t.Context(), tx, boundIdle), g.lock(t.Context(), tx, lease)); err != nil { // as Do does
+	if err := errors.Join(g.step(t.Context(), tx, boundIdle), g.lock(t.Context(), tx, lease)); err != nil { // as Do does
 		t.Fatal(err)
 	}
 	proxy.Set(castest.Stall) // the server hears nothing more

@@ -79,7 +79,7 @@ type reading struct {
 func (s *store) read(ctx context.Context, join func(table string) string) (reading, error) {
 	return do(ctx, s, func(ctx context.Context, c session) (reading, error) {
 		from := "(SELECT 1) AS one LEFT JOIN " + join(c.table)
-		r, err := c.read(ctx, s, "(SELECT value FROM "+c.table+" WHERE name = "+literal(identityKey)+"), l.name, l.value FROM "+from)
+		r, err := c.read(ctx, s, c.identity()+", l.name, l.value FROM "+from)
 		if s.config.onlyReads && hasCode(err, codeNoTable) { // then all locks are free
 			return c.read(ctx, s, "NULL, NULL, NULL")
 		}
@@ -128,7 +128,7 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 	return do(ctx, s, func(ctx context.Context, c session) (cas.Written, error) {
 		statement := c.update(key, data, token, version)
 		if version == "" {
-			statement = c.insert(key, data, token)
+			statement = c.insert(key, data, token, s.known())
 		}
 		result, err := c.exec(ctx, statement)
 		if hasCode(err, codeDuplicate, codeDeadlock, codeCertification) {
@@ -140,6 +140,13 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 		n, err := result.RowsAffected()
 		if err != nil {
 			return cas.Written{}, err
+		}
+		if n == 0 && version == "" {
+			// A key that has a value would be a duplicate. So the server has become read-only, or this is another table: a read says so. It
+			// is made here, because other connections may lead elsewhere.
+			if _, err := c.read(ctx, s, c.identity()+", NULL, NULL"); err != nil {
+				return cas.Written{}, err
+			}
 		}
 		if n == 0 { // or the server became read-only: the Locker reads, and that says so
 			return cas.Written{}, cas.ErrConflict
@@ -162,10 +169,21 @@ func (k *server) update(key string, data []byte, token uint64, version string) s
 		"' AND " + k.writable()
 }
 
-// insert is the statement that writes a value if the key has none.
-func (k *server) insert(key string, data []byte, token uint64) string {
+// insert is the statement that writes a value if the key has none, and the table has the identity, unless that is not known.
+//
+// Promise 1: what was read before may be of another table, on a server to which another connection leads.
+func (k *server) insert(key string, data []byte, token uint64, identity string) string {
+	from := "DUAL WHERE "
+	if identity != "" { // MySQL documents the table itself here, and refuses it in a subquery
+		from = k.table + " AS t WHERE t.name = " + literal(identityKey) + " AND t.value = " + literal(identity) + " AND "
+	}
 	return "INSERT INTO " + k.table + " (name, token, written, value) SELECT " + literal(key) + ", " + strconv.FormatUint(token, 10) +
-		", LAST_INSERT_ID(" + clock + "), " + literal(string(data)) + " FROM DUAL WHERE " + k.writable()
+		", LAST_INSERT_ID(" + clock + "), " + literal(string(data)) + " FROM " + from + k.writable()
+}
+
+// identity is the column with the identity of the table.
+func (k *server) identity() string {
+	return "(SELECT value FROM " + k.table + " WHERE name = " + literal(identityKey) + ")"
 }
 
 // quoteVersion is a version as a part of a statement. One that is no hash, which the State of a lease may have, is that of no value.
