@@ -27,7 +27,8 @@ test-vet: ## test holdfastvet, the checks for programs that use the library
 
 .PHONY: vet-oldest
 vet-oldest: ## vet what users import, with the Go that is installed: the oldest that go.mod allows, in CI
-	@for module in . $(filter-out drivers/kubernetes,$(DRIVER_MODULES)) otelholdfast holdfastvet; do echo "$$module: go vet ./..."; $(GO) -C $$module vet ./... || exit 1; done
+	@for module in . $(filter-out drivers/kubernetes,$(DRIVER_MODULES)) otelholdfast holdfastvet; do \
+		echo "$$module: go vet ./..."; $(GO) -C $$module vet ./... || exit 1; done
 
 .PHONY: test-page
 test-page: setup docs ## test the page in a real Chromium, with axe-core, with all backends, and the site's search: two minutes
