@@ -23,13 +23,26 @@ var verbs = []string{"get", "list", "watch", "create", "patch"}
 
 // Check implements [driver.Checker].
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
-	r := driverutil.Report(report)
-	return driverutil.CheckSteps(ctx, backend, nil,
+	r, found := driverutil.Report(report), false
+	steps, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)() //nolint:contextcheck // the Locker's lifetime applies besides the caller's context
+	err := driverutil.CheckSteps(steps, backend, func() bool { return l.closing.Err() != nil },
 		func(ctx context.Context) bool { return l.store.checkServer(ctx, r) },
 		func(ctx context.Context) bool { return l.store.checkRights(ctx, r) },
-		func(ctx context.Context) bool { l.store.checkClocks(r); return ctx.Err() == nil },
-		func(ctx context.Context) bool { return l.Locker.Check(ctx, report) == nil },
+		func(ctx context.Context) bool { l.store.checkClocks(r); found = ctx.Err() == nil; return found },
 	)
+	if err != nil || !found {
+		return err
+	}
+	return l.Locker.Check(ctx, report)
+}
+
+// ask sends a request of Check, with the time limit of a call.
+func (s *store) ask(ctx context.Context, r httpstore.Request) (httpstore.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
+	return s.send(ctx, r)
 }
 
 // checkServer reports whether the server answers, the credential is accepted, and the namespace exists: it asks for a Lease to be
@@ -39,14 +52,14 @@ func (s *store) checkServer(ctx context.Context, r driverutil.Report) (goOn bool
 	text, err := body(name, nil, "")
 	var answer httpstore.Answer
 	if err == nil {
-		answer, err = s.send(ctx, httpstore.Request{Method: http.MethodPost, URL: s.leases() + "?dryRun=All&fieldManager=" + agent, Body: text,
+		answer, err = s.ask(ctx, httpstore.Request{Method: http.MethodPost, URL: s.leases() + "?dryRun=All&fieldManager=" + agent, Body: text,
 			Header: http.Header{"Content-Type": {"application/json"}}})
 	}
 	switch {
 	case ctx.Err() != nil:
 		return false
 	case err != nil:
-		r.Wrong(subjectServer, "Make sure that the address of the kubeconfig is right and reachable.", "", "it does not answer: %v", err)
+		r.Wrong(subjectServer, "Make sure that the address of the kubeconfig is right and reachable.", "", "it does not answer: %v", driver.ErrorText(err))
 		return false
 	case answer.Status == http.StatusForbidden, // which verb is missing is examined next
 		strings.Contains(statusOf(answer).Message, "dry run"): // an admission webhook that cannot try
@@ -66,7 +79,7 @@ func (s *store) checkServer(ctx context.Context, r driverutil.Report) (goOn bool
 
 // version is what the API server says of itself, or empty: by default every user may ask (system:public-info-viewer).
 func (s *store) version(ctx context.Context) string {
-	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.server + "/version"})
+	answer, err := s.ask(ctx, httpstore.Request{Method: http.MethodGet, URL: s.server + "/version"})
 	var found struct{ GitVersion string }
 	if err != nil || !answer.Done() || json.Unmarshal(answer.Body, &found) != nil || found.GitVersion == "" {
 		return ""
@@ -108,7 +121,7 @@ func (s *store) mayDo(ctx context.Context, verb string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodPost,
+	answer, err := s.ask(ctx, httpstore.Request{Method: http.MethodPost,
 		URL: s.server + "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", Body: text,
 		Header: http.Header{"Content-Type": {"application/json"}}})
 	if err != nil {

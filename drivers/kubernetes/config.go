@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -21,19 +22,35 @@ const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // load finds the API server, the credential and the namespace as kubectl does: in a file that is named, in those of the variable
 // KUBECONFIG, in ~/.kube/config, and in a pod with its service account.
+//
+// Promise 1: a URL that names a file or a context means the same locks in a pod as elsewhere. client-go's deferred loader has the pod's
+// service account stand in for what such a file lacks: for all of it, or for the namespace alone, of another cluster.
 func (p place) load() (config *rest.Config, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.WarnIfAllMissing = false // the error below says it
+	the := "the kubeconfig"
 	if p.kubeconfig != "" {
 		rules.ExplicitPath = p.kubeconfig
 		if _, err := os.Stat(p.kubeconfig); err != nil {
 			return nil, "", fmt.Errorf("the kubeconfig cannot be read: %w", err)
 		}
+		the += " " + strconv.Quote(p.kubeconfig) // whole: its end says which one it is
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: p.context})
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: p.context}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	if p.kubeconfig != "" || p.context != "" {
+		raw, err := rules.Load()
+		if err != nil {
+			return nil, "", unreadable(the)
+		}
+		loader = clientcmd.NewNonInteractiveClientConfig(*raw, p.context, overrides, rules)
+	}
 	config, err = loader.ClientConfig()
 	switch {
-	case clientcmd.IsEmptyConfig(err) && p.kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+	case clientcmd.IsEmptyConfig(err) && p.kubeconfig != "":
+		return nil, "", errors.New(the + " has no cluster in its current context, or no current context: correct the file, or name " +
+			"another context in the URL parameter " + paramContext)
+	case clientcmd.IsEmptyConfig(err) && os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		return nil, "", errors.New("this pod has no token of a service account in " + serviceAccount + ": remove " +
 			"automountServiceAccountToken: false from the pod and its service account, or name a kubeconfig in the URL parameter " +
 			paramKubeconfig)
@@ -41,18 +58,22 @@ func (p place) load() (config *rest.Config, namespace string, err error) {
 		return nil, "", errors.New("there is no kubeconfig, and this is no pod with a service account: name one in the URL parameter " +
 			paramKubeconfig + ", or in the variable KUBECONFIG")
 	case err != nil && p.context != "" && strings.Contains(err.Error(), "context"):
-		return nil, "", fmt.Errorf("the kubeconfig has no usable context %s (kubectl config get-contexts lists them)", driver.Quote(p.context))
+		return nil, "", fmt.Errorf("%s has no usable context %s (kubectl config get-contexts lists them)", the, driver.Quote(p.context))
 	case err != nil:
-		// The text of a parser may show a part of the file.
-		return nil, "", errors.New("the kubeconfig cannot be used: kubectl cluster-info, with the same file and context, says why")
+		return nil, "", unreadable(the)
 	}
 	if namespace = p.namespace; namespace == "" {
 		if namespace, _, err = loader.Namespace(); err != nil {
-			return nil, "", errors.New("the kubeconfig has no usable namespace: name it in the URL, as in kubernetes://NAMESPACE")
+			return nil, "", errors.New(the + " has no usable namespace: name it in the URL, as in kubernetes://NAMESPACE")
 		}
 		err = checkNamespace("namespace of the kubeconfig", namespace)
 	}
 	return config, namespace, err
+}
+
+// unreadable is the error for a kubeconfig that client-go refuses. The text of a parser may show a part of the file.
+func unreadable(the string) error {
+	return errors.New(the + " cannot be used: kubectl cluster-info, with the same file and context, says why")
 }
 
 const (

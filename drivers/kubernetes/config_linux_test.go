@@ -74,6 +74,7 @@ func inPod(t *testing.T) {
 		t.Errorf("without a token: %v", err)
 	}
 	write("token", kubernetestest.Token)
+	t.Run("other cluster", otherCluster)
 	l := openRacing(t, "kubernetes:")
 	if l.store.namespace != kubernetestest.Namespace {
 		t.Errorf("the namespace is %q", l.store.namespace)
@@ -93,5 +94,42 @@ func inPod(t *testing.T) {
 	write("ca.crt", "")
 	if _, err := Open(t.Context(), "kubernetes:"); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("without the certificate of the API server: %v", err)
+	}
+}
+
+// otherCluster checks, in a pod, that a URL with a file or a context never means the pod's own cluster or namespace: another program with
+// the same URL, that runs elsewhere, would hold the same lock.
+func otherCluster(t *testing.T) {
+	const cluster = `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1"}}],
+		"users": [{"name": "u", "user": {"token": "secret"}}], "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}},
+		{"name": "team", "context": {"cluster": "c", "user": "u", "namespace": "team"}}, {"name": "none", "context": {"user": "u"}}]`
+	name := filepath.Join(t.TempDir(), "kubeconfig")
+	write := func(text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ text, context string }{{"", ""}, {"", "x"}, {"{}", ""}, {cluster + "}", ""}, {cluster + "}", "absent"},
+		{cluster + `, "current-context": "none"}`, ""}, {cluster + `, "current-context": "absent"}`, ""},
+		{cluster + `, "current-context": "x"`, ""}} {
+		write(c.text)
+		p := place{namespace: kubernetestest.Namespace, kubeconfig: name, context: c.context}
+		if _, namespace, err := p.load(); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s with context %q: namespace %q, %v", c.text, c.context, namespace, err)
+		}
+	}
+	write("")
+	rawURL := "kubernetes://" + kubernetestest.Namespace + "?kubeconfig=" + name
+	if _, err := Open(t.Context(), rawURL); err == nil || !strings.Contains(err.Error(), name) {
+		t.Errorf("an empty kubeconfig: %v", err)
+	}
+	write(cluster + `, "current-context": "x"}`)
+	t.Setenv("KUBECONFIG", name)
+	for p, want := range map[place]string{{kubeconfig: name}: "default", {context: "x"}: "default", {context: "team"}: "team",
+		{kubeconfig: name, context: "team"}: "team", {kubeconfig: name, namespace: "ours"}: "ours"} {
+		config, namespace, err := p.load()
+		if err != nil || namespace != want || config.Host != "https://192.0.2.1" {
+			t.Errorf("%+v: namespace %q, want %q; %v", p, namespace, want, err)
+		}
 	}
 }

@@ -297,7 +297,7 @@ func TestEditedByHand(t *testing.T) {
 	if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a renewal without the record: %v", err)
 	}
-	clock.Advance(14 * time.Second)
+	clock.Advance(19 * time.Second)
 	next := acquire(t, l, "n", "b", 10*time.Second)
 	if next.Token <= lease.Token {
 		t.Errorf("the token %d after %d", next.Token, lease.Token)

@@ -65,11 +65,15 @@ func (t *timestamp) equal(other *timestamp) bool {
 	return (t == nil) == (other == nil) && (t == nil || t.Equal(other.Time))
 }
 
+// hidden is for how many seconds renewals may not show: one for the step of the clock, one for what two renewals within a second hide, and
+// the time limit of a call. A call that was answered so late makes package cas conclude a time so far ahead of the API server's. A
+// renewal by that time shows in renewTime, and none of those that follow does until the server's clock has caught up.
+const hidden = 2 + int64(callLimit/time.Second)
+
 // specOf returns the fields that show a record.
 //
 // An elector takes a Lease over when it has not seen it change for leaseDurationSeconds, and it sees whole seconds of renewTime
-// only. So the duration is longer than the TTL: by the step of the clock, and by what two renewals within a second hide. The fraction
-// of renewTime is another one for each renewal.
+// only. So the duration is longer than the TTL: by hidden. The fraction of renewTime is another one for each renewal.
 //
 // The identity has the token: an elector that finds its own would believe that it leads.
 func specOf(p cas.Present) spec {
@@ -85,7 +89,7 @@ func specOf(p cas.Present) spec {
 		identity := p.Owner + "_" + strconv.FormatUint(p.Token, 10)
 		s.HolderIdentity = &identity
 		whole := int64((p.TTL + time.Second - 1) / time.Second)
-		seconds = min(whole+2, math.MaxInt32)
+		seconds = min(whole+hidden, math.MaxInt32)
 	}
 	return s
 }

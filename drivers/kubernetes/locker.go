@@ -41,8 +41,13 @@ func onlyReads(c *settings) { c.rounds = -1 }
 // Locker is a [driver.Locker] that keeps locks in Leases. [cas.Locker] describes its methods.
 type Locker struct {
 	*cas.Locker
-	store *store
+	store   *store
+	closing context.Context // ends with Close
+	cancel  context.CancelFunc
 }
+
+// callLimit is the time limit of one call of the store.
+const callLimit = 5 * time.Second
 
 // New makes a Locker with a program's own configuration, on a namespace. It changes nothing in the configuration, and does not use
 // its rate limit and its Timeout: each call has a time limit of 5 s. It tries a few conditional writes; see [cas.Open].
@@ -69,7 +74,8 @@ func New(ctx context.Context, config *rest.Config, namespace string, opts ...Opt
 	}
 	done := func(context.Context) error { closeIdle(); return nil }
 	s := &store{requests: requests, watches: watches, server: server, namespace: namespace, prefix: c.prefix,
-		clocks: httpstore.NewClocks(c.elapsed), slots: make(chan struct{}, maxRequests), closeIdle: closeIdle, sent: c.sent}
+		clocks: httpstore.NewClocks(c.elapsed), slots: make(chan struct{}, maxRequests), closeIdle: closeIdle, sent: c.sent,
+		limit: callLimit}
 	var used cas.Store = s
 	if c.wrap != nil {
 		used = c.wrap(s)
@@ -79,7 +85,13 @@ func New(ctx context.Context, config *rest.Config, namespace string, opts ...Opt
 		_ = done(ctx)
 		return nil, err
 	}
-	return &Locker{inner, s}, nil
+	return newLocker(inner, s), nil
+}
+
+func newLocker(inner *cas.Locker, s *store) *Locker {
+	l := &Locker{Locker: inner, store: s}
+	l.closing, l.cancel = context.WithCancel(context.Background())
+	return l
 }
 
 // config describes the store. A grant is acknowledged when a majority of etcd has it.
@@ -88,6 +100,7 @@ func (s *store) config(c settings, done func(context.Context) error) cas.Config 
 		Info: driver.Info{Backend: backend, Expiry: driver.ByServer, Failover: driver.GrantsSurvive, History: c.history,
 			Limits: driver.Limits{MinTTL: 5 * time.Second, TTLNote: "the API server's clock has steps of a second"}},
 		ClockStep: httpstore.DateStep,
+		CallLimit: s.limit,
 		Watch:     s.watch,
 		// A position in the Lease would cost a write of each waiter, and the holder's next renewal a read.
 		Unordered:   true,
@@ -101,4 +114,10 @@ func (l *Locker) Capabilities() driver.Capabilities {
 	c := l.Locker.Capabilities()
 	c.Checker = l
 	return c
+}
+
+// Close implements [driver.Locker]. It ends what Check has under way, and waits for the other calls.
+func (l *Locker) Close(ctx context.Context) error {
+	l.cancel()
+	return l.Locker.Close(ctx)
 }

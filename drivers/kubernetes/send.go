@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,7 +55,8 @@ func (s *store) forbidden(ctx context.Context, r httpstore.Request, refusal http
 		return httpstore.Answer{}, err
 	case ready.Done(): // perhaps only since the refusal
 		return s.sendOnce(ctx, r)
-	case ready.Status >= http.StatusInternalServerError, ready.Status == http.StatusForbidden && s.hold.starting(s.clocks.Elapsed()):
+	case ready.Status >= http.StatusInternalServerError,
+		ready.Status == http.StatusForbidden && s.hold.starting(s.right(r), s.clocks.Elapsed()):
 		return httpstore.Answer{}, fmt.Errorf("%w: %s", errStarting, driver.ErrorText(refusal.Failed(statusOf(refusal).Message)))
 	}
 	return refusal, nil
@@ -75,8 +77,20 @@ func (s *store) sendOnce(ctx context.Context, r httpstore.Request) (httpstore.An
 		return answer, err
 	}
 	s.clocks.Note(answer.Now(), began)
+	if answer.Done() {
+		s.hold.done(s.right(r))
+	}
 	s.hold.note(answer)
 	return answer, nil
+}
+
+// right names the right that a request needs: its method, and its URL without the name of a Lease.
+func (s *store) right(r httpstore.Request) string {
+	path, _, _ := strings.Cut(r.URL, "?")
+	if strings.HasPrefix(path, s.leases()+"/") {
+		path = s.lease("")
+	}
+	return r.Method + " " + path
 }
 
 // count notes that a request is sent.
@@ -87,24 +101,45 @@ func (s *store) count() {
 }
 
 // hold holds requests back for as long as the API server has asked for: it refuses what is too much for it (429), or is about to stop. It
-// also knows for how long a server that is starting has refused everything.
+// also knows for how long the server has refused what needs a right, perhaps because it is starting.
 type hold struct {
 	mu      sync.Mutex
 	until   time.Time
-	refused time.Duration // since when everything is refused, by the elapsed clock; 0: it is not
+	refused map[string]refusals // by right; without those that were granted since
 }
 
-// maxStart is for how long a server may be starting.
-const maxStart = time.Minute
+// refusals are from the first to the last, by the elapsed clock.
+type refusals struct{ first, last time.Duration }
 
-// starting notes that everything is refused, and reports whether that may be because the server is starting.
-func (h *hold) starting(now time.Duration) bool {
+const (
+	// maxStart is for how long a server may be starting.
+	maxStart = time.Minute
+	// forget is after how long another refusal has nothing to do with the one before: perhaps the server starts again.
+	forget = time.Hour
+)
+
+// starting notes that a right is refused, and reports whether that may be because the server is starting.
+func (h *hold) starting(right string, now time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.refused == 0 {
-		h.refused = max(now, 1)
+	r, again := h.refused[right]
+	if !again || now-r.last > forget {
+		r.first = now
 	}
-	return now-h.refused < maxStart
+	r.last = now
+	if h.refused == nil {
+		h.refused = map[string]refusals{}
+	}
+	h.refused[right] = r
+	return now-r.first < maxStart
+}
+
+// done notes that the server grants a right. That says nothing of another one: a call whose patch is refused begins with a get that is
+// granted.
+func (h *hold) done(right string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.refused, right)
 }
 
 // longestHold bounds what an answer asks for, which is 1 s mostly: a renewal must not wait until its lease has ended.
@@ -112,9 +147,6 @@ const longestHold = 2 * time.Second
 
 func (h *hold) note(answer httpstore.Answer) {
 	if answer.Done() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.refused = 0
 		return
 	}
 	seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))

@@ -138,6 +138,55 @@ func TestStartingServer(t *testing.T) {
 	}
 }
 
+// A right that is missing is a denial after a minute, also if /readyz is refused too and others are granted all the while. What was
+// refused long ago does not count.
+func TestMissingRightAndReadyz(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	clock := locktest.NewClock()
+	began := clock.Now()
+	l := open(t, server.URL(t), func(c *settings) { c.elapsed = func() time.Duration { return clock.Now().Sub(began) } })
+	acquire(t, l, "n", "a", 30*time.Second)
+	server.SetFaults(func(r kubernetestest.Request) kubernetestest.Fault {
+		if r.Verb == "readyz" {
+			return kubernetestest.Fault{Status: http.StatusForbidden}
+		}
+		return kubernetestest.Fault{}
+	})
+	// An acquisition reads and writes; it would repeat what is no denial.
+	reads := func() error { _, err := l.store.Get(t.Context(), "n"); return err }
+	acquires := func() error {
+		v, err := l.store.Get(t.Context(), "n")
+		if err == nil {
+			_, err = l.store.Put(t.Context(), "n", v.Data, v.Version)
+		}
+		return err
+	}
+	refused := func(call func() error, after time.Duration, want bool) {
+		t.Helper()
+		clock.Advance(after)
+		if err := call(); err == nil || errors.Is(err, driver.ErrDenied) != want {
+			t.Errorf("a denial: %v, want %v", err, want)
+		}
+	}
+	allowPatch := server.Deny("patch")
+	refused(acquires, 0, false)
+	refused(acquires, maxStart/2, false)
+	refused(acquires, 2*maxStart, true)
+	allowGet := server.Deny("get")
+	refused(reads, 0, false) // another right
+	allowGet()
+	refused(acquires, 0, true)
+	refused(acquires, 2*forget, false)
+	refused(acquires, 2*maxStart, true)
+	allowPatch()
+	if err := acquires(); err != nil {
+		t.Error(err)
+	}
+	server.Deny("patch")
+	refused(acquires, 0, false)
+}
+
 // network is connections that can die without a word, as those of a router that has forgotten them.
 type network struct {
 	mu    sync.Mutex

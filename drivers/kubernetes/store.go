@@ -23,6 +23,7 @@ type store struct {
 	slots             chan struct{} // a place for each request under way
 	closeIdle         func()        // closes the connections on which no request is under way
 	sent              func()        // called for each request and watch, if not nil
+	limit             time.Duration // of one call
 	hold              hold
 }
 

@@ -82,7 +82,7 @@ func TestKubeconfigErrors(t *testing.T) {
 		"kubernetes://locks?kubeconfig=" + withUser:                      "a URL without a user",
 		"kubernetes://locks?context=other&kubeconfig=" + whole:           `no usable context "other"`,
 		"kubernetes://locks?kubeconfig=" + filepath.ToSlash(dir):         "cannot be used",
-		"kubernetes:?kubeconfig=" + write("empty", "apiVersion: v1\n"):   "no kubeconfig",
+		"kubernetes:?kubeconfig=" + write("empty", "apiVersion: v1\n"):   "no current context",
 		"kubernetes://locks?kubeconfig=" + write("junk", "a: [\n- b: {"): "cannot be used",
 	} {
 		_, err := Open(t.Context(), rawURL)

@@ -144,7 +144,8 @@ var (
 	defaults = leaderelection.LeaderElectionConfig{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second,
 		RetryPeriod: 2 * time.Second}
 	// quick are short times, so that a test sees many hand-overs. An elector with ReleaseOnCancel ends the context of its work only after it
-	// has tried to release, which may take as long as the renewal before: so the duration is longer than twice the deadline.
+	// has waited for the retry period, tried to renew until the deadline, and tried to release for as long: so the duration is longer than
+	// twice the deadline plus the period, by more than a second of the stamps.
 	quick = leaderelection.LeaderElectionConfig{LeaseDuration: 8 * time.Second, RenewDeadline: 3 * time.Second,
 		RetryPeriod: 300 * time.Millisecond}
 )
