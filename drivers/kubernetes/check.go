@@ -59,7 +59,8 @@ func (s *store) checkServer(ctx context.Context, r driverutil.Report) (goOn bool
 	case ctx.Err() != nil:
 		return false
 	case err != nil:
-		r.Wrong(subjectServer, "Make sure that the address of the kubeconfig is right and reachable.", "", "it does not answer: %v", driver.ErrorText(err))
+		r.Wrong(subjectServer, "Make sure that the address of the kubeconfig is right and reachable.", "",
+			"it does not answer: %v", driver.ErrorText(err))
 		return false
 	case answer.Status == http.StatusForbidden, // which verb is missing is examined next
 		strings.Contains(statusOf(answer).Message, "dry run"): // an admission webhook that cannot try
