@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -98,67 +99,72 @@ func (l *Locker) round(ctx context.Context) (rounds int, err error) {
 // errAllRefused says that the store refused all writes, although the value has the version that they demand.
 var errAllRefused = errUnsafe("all writes were refused, although the value has the version that they demand")
 
-// maxRefused is how many races in turn may have all their writes refused.
-const maxRefused = 4
-
 // raceBesideOthers is race, again and again if all writes were refused: some stores refuse whatever comes while a write of the value is
-// under way, which a read shows only when it is done.
+// under way, which a read shows only when it is done. It goes on for half the limit of a call.
 func (l *Locker) raceBesideOthers(ctx context.Context, version string, value trials) (wins int, err error) {
+	var sent []string
+	began := l.elapsed()
 	for try := 1; ; try++ {
-		wins, err = l.race(ctx, version, value)
-		if try == maxRefused || !errors.Is(err, errAllRefused) {
+		texts, wins, err := l.race(ctx, version, value)
+		if !errors.Is(err, errAllRefused) || l.elapsed()-began >= l.config.CallLimit/2 {
 			return wins, err
 		}
+		sent = append(sent, texts[:]...)
 		if err := l.pause(ctx, 4+2*try); err != nil {
 			return 0, err
 		}
-		if now, err := l.get(ctx, ProbeKey); err != nil || now.Version != version {
-			return 0, err // another process has written
+		switch now, err := l.get(ctx, ProbeKey); {
+		case err != nil:
+			return 0, err
+		case slices.Contains(sent, string(now.Data)):
+			return 0, errUnsafe("a write was refused, but done")
+		case now.Version != version:
+			return 0, nil // another process has written
 		}
 	}
 }
 
 // race sends several writes of one value with one condition. One of them may win, or that of another process. wins is how many did.
-func (l *Locker) race(ctx context.Context, version string, value trials) (wins int, err error) {
-	var texts [racers][]byte
+func (l *Locker) race(ctx context.Context, version string, value trials) (texts [racers]string, wins int, err error) {
 	var done [racers]Written
 	var errs [racers]error
 	var wg sync.WaitGroup
 	for i := range racers {
-		texts[i] = value.encode()
-		wg.Go(func() { done[i], errs[i] = l.put(ctx, ProbeKey, texts[i], version) })
+		data := value.encode()
+		texts[i] = string(data)
+		wg.Go(func() { done[i], errs[i] = l.put(ctx, ProbeKey, data, version) })
 	}
 	wg.Wait()
 	now, err := l.get(ctx, ProbeKey)
 	if err != nil {
-		return 0, err
+		return texts, 0, err
 	}
 	conflicts := 0
 	for i, err := range errs {
-		read := string(now.Data) == string(texts[i])
+		read := string(now.Data) == texts[i]
 		switch {
 		case err == nil || errors.Is(err, ErrNotSafe):
 			if wins++; done[i].Version == version || read && done[i].Version != now.Version {
-				return 0, errUnsafe("a write returned the version %s, but the value has the version %s", quoteVersion(done[i].Version),
+				return texts, 0, errUnsafe("a write returned the version %s, but the value has the version %s", quoteVersion(done[i].Version),
 					quoteVersion(now.Version))
 			}
 		case errors.Is(err, ErrConflict) && read:
-			return 0, errUnsafe("a write was refused, but done")
+			return texts, 0, errUnsafe("a write was refused, but done")
 		case errors.Is(err, ErrConflict):
 			conflicts++
 		}
 	}
 	switch {
 	case wins > 1 || now.Version != version:
-		return wins, nil
+		return texts, wins, nil
 	case wins == 1:
-		return 0, errUnsafe("a read after a write returned the value from before")
+		return texts, 0, errUnsafe("a read after a write returned the value from before")
 	case conflicts == racers:
-		return 0, errAllRefused
+		return texts, 0, errAllRefused
 	case conflicts == 0:
-		return 0, errs[0] // no right to write, or no answer
+		return texts, 0, errs[0] // no right to write, or no answer
 	}
-	return 0, nil
+	return texts, 0, nil
 }
 
 func quoteVersion(v string) string { return driver.Quote(v) }

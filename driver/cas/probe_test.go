@@ -104,6 +104,16 @@ func TestProbe(t *testing.T) {
 					return cas.Written{}, cas.ErrConflict
 				}
 			}, want: "all writes were refused"},
+		"refused, and done later": {
+			spoil: func(h *hostile) {
+				var late atomic.Int32
+				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+					if key == cas.ProbeKey && late.Add(1)%cas.Racers == 1 {
+						time.AfterFunc(time.Millisecond/2, func() { _, _ = h.apply(key, data, version) })
+					}
+					return cas.Written{}, cas.ErrConflict
+				}
+			}, want: "refused, but done"},
 		"no right to write": {
 			spoil: func(h *hostile) {
 				h.put = func(context.Context, string, []byte, string) (cas.Written, error) {

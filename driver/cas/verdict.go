@@ -110,7 +110,7 @@ func (l *Locker) convict(ctx context.Context, wins int, version string) error {
 		case t.Verdict != nil:
 			return l.obey(t.Verdict)
 		}
-		wins, _ = l.race(ctx, v.Version, t)
+		_, wins, _ = l.race(ctx, v.Version, t)
 		proven = wins > 1 && v.Version != ""
 	}
 	if !proven {

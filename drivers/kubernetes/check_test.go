@@ -50,8 +50,8 @@ func TestCheckLimit(t *testing.T) {
 		if l.store.limit != callLimit {
 			t.Errorf("the limit is %v", l.store.limit)
 		}
-		l.store.limit = 100 * time.Millisecond
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		l.store.limit = time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		var found strings.Builder
 		if err := l.Check(ctx, func(f driver.Finding) { fmt.Fprintf(&found, "%s: %s: %s\n", f.Subject, f.Level, f.Detail) }); err != nil {
 			t.Errorf("%s: %v", part, err)

@@ -47,7 +47,7 @@ func (p place) load() (config *rest.Config, namespace string, err error) {
 	}
 	config, err = loader.ClientConfig()
 	switch {
-	case clientcmd.IsEmptyConfig(err) && p.kubeconfig != "":
+	case clientcmd.IsEmptyConfig(err) && (p.kubeconfig != "" || p.context != ""):
 		return nil, "", errors.New(the + " has no cluster in its current context, or no current context: correct the file, or name " +
 			"another context in the URL parameter " + paramContext)
 	case clientcmd.IsEmptyConfig(err) && os.Getenv("KUBERNETES_SERVICE_HOST") != "":

@@ -125,6 +125,9 @@ func otherCluster(t *testing.T) {
 	}
 	write(cluster + `, "current-context": "x"}`)
 	t.Setenv("KUBECONFIG", name)
+	if _, _, err := (place{namespace: "ours", context: "none"}).load(); err == nil || !strings.Contains(err.Error(), "has no cluster") {
+		t.Errorf("a context without a cluster: %v", err)
+	}
 	for p, want := range map[place]string{{kubeconfig: name}: "default", {context: "x"}: "default", {context: "team"}: "team",
 		{kubeconfig: name, context: "team"}: "team", {kubeconfig: name, namespace: "ours"}: "ours"} {
 		config, namespace, err := p.load()

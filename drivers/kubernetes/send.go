@@ -115,7 +115,7 @@ const (
 	// maxStart is for how long a server may be starting.
 	maxStart = time.Minute
 	// forget is after how long another refusal has nothing to do with the one before: perhaps the server starts again.
-	forget = time.Hour
+	forget = 10 * time.Minute
 )
 
 // starting notes that a right is refused, and reports whether that may be because the server is starting.

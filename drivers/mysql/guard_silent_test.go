@@ -104,7 +104,7 @@ func (s spy) Write(data []byte) (int, error) {
 // A network that falls silent at any step does not keep Do for longer than its limits, and the outcome is known unless that is the commit.
 func TestGuardOnASilentNetwork(t *testing.T) {
 	t.Parallel()
-	const limit = 500 * time.Millisecond
+	const limit = 1500 * time.Millisecond
 	mine := errors.New("mine")
 	for i, c := range []struct {
 		at      string // the beginning of the statement at which the network falls silent

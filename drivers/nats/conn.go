@@ -60,7 +60,7 @@ type call struct {
 
 // dial makes a connection with options, and finds out whether answers can arrive. An attempt has a limit of its own, because the library
 // has none for a server that is silent in the TLS handshake of a WebSocket, nor for the program's own dialer and callbacks.
-func dial(ctx context.Context, o natsgo.Options, timeout time.Duration) (*conn, error) {
+func dial(ctx context.Context, o natsgo.Options, timeout time.Duration, attempts chan struct{}) (*conn, error) {
 	c := &conn{sending: make(chan struct{}, 1), unfit: make(chan struct{}, 1), ended: make(chan struct{}), calls: map[uint64]*call{},
 		refused: map[string]int{}, watches: map[string]chan<- error{}}
 	attempt, cancel := context.WithTimeout(ctx, time.Duration(len(o.Servers)+1)*2*timeout)
@@ -73,12 +73,14 @@ func dial(ctx context.Context, o natsgo.Options, timeout time.Duration) (*conn, 
 	o.SkipHostLookup = o.SkipHostLookup || d.given == nil // the context ends that of package net
 	o.AsyncErrorCB = func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) { c.note(err) }
 	o.ClosedCB = func(*natsgo.Conn) { close(c.ended) }
-	nc, err := connectWithin(attempt, o)
+	nc, err := connectWithin(attempt, o, attempts)
 	d.connected()
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case errors.Is(err, errAbandoned):
+		return nil, err
 	default:
 		return nil, connecting(cmp.Or(attempt.Err(), err))
 	}
@@ -100,19 +102,31 @@ func dial(ctx context.Context, o natsgo.Options, timeout time.Duration) (*conn, 
 	return c, nil
 }
 
-// abandonAfter is how long a connection attempt may go on after its context. What waits for the network ends at once.
-const abandonAfter = time.Second
+const (
+	// abandonAfter is how long a connection attempt may go on after its context. What waits for the network ends at once.
+	abandonAfter = time.Second
+	// maxAttempts is how many attempts of a link go on at a time. While so many hang, no other one begins.
+	maxAttempts = 16
+)
+
+var errAbandoned = errors.New("a dialer or a callback of the program, which the connection needs, has not returned")
 
 // connectWithin has the library connect until ctx ends, and waits for what the attempt has begun. The program's own dialer and callbacks,
 // such as that for a signature, know nothing of ctx: an attempt in which one of them hangs is abandoned, and keeps its goroutine until that
 // returns.
-func connectWithin(ctx context.Context, o natsgo.Options) (*natsgo.Conn, error) {
+func connectWithin(ctx context.Context, o natsgo.Options, attempts chan struct{}) (*natsgo.Conn, error) {
+	select {
+	case attempts <- struct{}{}:
+	case <-ctx.Done():
+		return nil, errAbandoned
+	}
 	type result struct {
 		nc  *natsgo.Conn
 		err error
 	}
 	connected, abandoned := make(chan result), make(chan struct{})
 	go func() {
+		defer func() { <-attempts }()
 		nc, err := o.Connect()
 		select {
 		case connected <- result{nc, err}:
@@ -132,7 +146,7 @@ func connectWithin(ctx context.Context, o natsgo.Options) (*natsgo.Conn, error) 
 		return r.nc, r.err
 	case <-time.After(abandonAfter):
 		close(abandoned)
-		return nil, ctx.Err()
+		return nil, errAbandoned
 	}
 }
 

@@ -472,7 +472,7 @@ func TestHangingProgram(t *testing.T) {
 		if err := soon("Close with "+what, func() error { return l.Close(context.WithoutCancel(t.Context())) }); err != nil {
 			t.Errorf("Close with %s: %v", what, err)
 		}
-		if l, reached, err = openUntil(t.Context(), 2, WithRequestTimeout(minTimeout)); err != nil {
+		if l, reached, err = openUntil(t.Context(), 2, WithRequestTimeout(time.Second)); err != nil {
 			t.Fatal(what, err)
 		}
 		ended := present(l)
@@ -490,6 +490,29 @@ func TestHangingProgram(t *testing.T) {
 		if err := soon("Close", func() error { return l.Close(context.WithoutCancel(t.Context())) }); err != nil {
 			t.Error(what, err)
 		}
+	}
+}
+
+// Attempts that hang in a program's own callback do not pile up.
+func TestAbandonedAttempts(t *testing.T) {
+	t.Parallel()
+	hung := make(chan struct{})
+	defer close(hung)
+	f := startFake(t, greeting, nil)
+	o, attempts, dials := natsgo.GetDefaultOptions(), make(chan struct{}, 1), atomic.Int64{}
+	o.Url = "nats://" + f.addr
+	o.CustomDialer = dialerFunc(func(string, string) (net.Conn, error) {
+		dials.Add(1)
+		<-hung
+		return nil, errors.New("hung")
+	})
+	for range 2 {
+		if _, err := dial(t.Context(), o, minTimeout, attempts); !errors.Is(err, errAbandoned) {
+			t.Error(err)
+		}
+	}
+	if n := dials.Load(); n != 1 {
+		t.Errorf("%d attempts hang", n)
 	}
 }
 
@@ -545,7 +568,7 @@ func TestAttemptIsWaitedFor(t *testing.T) {
 		ended = true
 		return nil, errors.New("no connection")
 	})
-	if _, err := connectWithin(ctx, o); err == nil || !ended {
+	if _, err := connectWithin(ctx, o, make(chan struct{}, 1)); err == nil || !ended {
 		t.Errorf("the attempt goes on: %v", err)
 	}
 }

@@ -57,7 +57,7 @@ func (s *store) compareHosts(ctx context.Context) error {
 func (s *store) compareHost(ctx context.Context, server string) error {
 	o := s.link.options
 	o.Servers, o.Url = []string{server}, ""
-	c, err := dial(ctx, o, s.timeout)
+	c, err := dial(ctx, o, s.timeout, s.link.attempts)
 	if err != nil {
 		return nil // it is down
 	}

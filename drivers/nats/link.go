@@ -24,6 +24,7 @@ const (
 type link struct {
 	options natsgo.Options
 	settings
+	attempts chan struct{} // has one for each connection attempt that goes on
 
 	ctx  context.Context //nolint:containedctx // ends with the link
 	stop context.CancelFunc
@@ -47,7 +48,7 @@ func connect(ctx context.Context, o natsgo.Options, c settings) (*link, error) {
 	if c.inbox != "" {
 		o.InboxPrefix = c.inbox
 	}
-	l := &link{options: o, settings: c, done: make(chan struct{}), changed: make(chan struct{})}
+	l := &link{options: o, settings: c, attempts: make(chan struct{}, maxAttempts), done: make(chan struct{}), changed: make(chan struct{})}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	first, err := l.dial(ctx)
 	if err != nil {
@@ -61,7 +62,7 @@ func connect(ctx context.Context, o natsgo.Options, c settings) (*link, error) {
 
 // dial makes a connection.
 func (l *link) dial(ctx context.Context) (*conn, error) {
-	c, err := dial(ctx, l.options, l.timeout)
+	c, err := dial(ctx, l.options, l.timeout, l.attempts)
 	if err != nil {
 		return nil, err
 	}
