@@ -20,6 +20,11 @@ const (
 	commitTimeout = 15 * time.Second
 )
 
+// late says that a step took too long.
+func late(step string, limit time.Duration) error {
+	return fmt.Errorf("%s within %v: %w", step, limit, context.DeadlineExceeded)
+}
+
 // steps are what is done before and after the function of a guarded transaction. The last must fail
 // if the function has ended the transaction, or has gone on after an error in it.
 type steps struct {
@@ -73,16 +78,12 @@ func attempt[Tx any](
 	defer end(nil)
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	defer stop()
-	tx, err := ts.begin(inside)
+	tx, err := ts.start(inside, end)
 	if err != nil {
 		return err
 	}
-	wrapped := ts.wrap(tx)
-	defer func() { // also if fn panics; after a commit it does nothing
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
-		defer cancel()
-		_ = wrapped.rollback(undo)
-	}()
+	wrapped := ts.bounded(tx)
+	defer wrapped.undo(ctx, end) // also if fn panics; after a commit it does nothing
 	begin, err := s.first(inside, wrapped, lease)
 	if err != nil {
 		return err
@@ -105,9 +106,15 @@ func attempt[Tx any](
 	if !stop() { // nothing cancels the commit from now on
 		return context.Cause(ctx)
 	}
-	limit := time.AfterFunc(commitTimeout, func() { end(context.DeadlineExceeded) })
+	limit := time.AfterFunc(ts.commitLimit, func() { end(late("no answer", ts.commitLimit)) })
 	defer limit.Stop()
-	return outcome(wrapped.commit(inside))
+	err = wrapped.commit(inside)
+	if err == nil && inside.Err() != nil {
+		// lib/pq, and pgx if so configured, have the server cancel the commit. That ends its wait for a synchronous standby with a
+		// success, which a fail-over can forget.
+		err = context.Cause(inside)
+	}
+	return outcome(err)
 }
 
 // outcome judges the error of a commit. Only the server's own answer says that it was not applied.
@@ -129,17 +136,49 @@ func leavesOpen(code string) bool {
 type transactions[Tx any] struct {
 	begin func(context.Context) (Tx, error)
 	wrap  func(Tx) transaction
+
+	stepLimit, commitLimit time.Duration
+}
+
+// start begins a transaction. end ends inside, its context, which it does after the limit of a step.
+func (ts transactions[Tx]) start(inside context.Context, end context.CancelCauseFunc) (tx Tx, err error) {
+	limit := time.AfterFunc(ts.stepLimit, func() { end(context.DeadlineExceeded) })
+	tx, err = ts.begin(inside)
+	if !limit.Stop() {
+		if err == nil {
+			ts.bounded(tx).undo(inside, end)
+		}
+		err = late("the transaction has not begun", ts.stepLimit)
+	}
+	return tx, err
+}
+
+func (ts transactions[Tx]) bounded(tx Tx) transaction {
+	t := ts.wrap(tx)
+	t.limit = ts.stepLimit
+	return t
 }
 
 // transaction is one of pgx or of database/sql.
 type transaction struct {
 	query            func(ctx context.Context, query string, args ...any) pgx.Row
 	commit, rollback func(ctx context.Context) error
+	limit            time.Duration // of a step
 }
 
-// queryRow reads one row, within stepTimeout.
+// undo rolls back, unless the transaction has ended. The ROLLBACK of database/sql has no context but the transaction's, which
+// end ends.
+func (t transaction) undo(ctx context.Context, end context.CancelCauseFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.limit)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { end(context.DeadlineExceeded) })
+	defer stop()
+	_ = t.rollback(ctx)
+}
+
+// queryRow reads one row, within the limit of a step.
 func (t transaction) queryRow(ctx context.Context, query string, args []any, to ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
 	return t.query(ctx, query, args...).Scan(to...)
 }
@@ -147,7 +186,10 @@ func (t transaction) queryRow(ctx context.Context, query string, args []any, to 
 func pgxTransactions(db Beginner, options pgx.TxOptions) transactions[pgx.Tx] {
 	return transactions[pgx.Tx]{
 		begin: func(ctx context.Context) (pgx.Tx, error) { return db.BeginTx(ctx, options) },
-		wrap:  func(tx pgx.Tx) transaction { return transaction{tx.QueryRow, tx.Commit, tx.Rollback} },
+		wrap: func(tx pgx.Tx) transaction {
+			return transaction{query: tx.QueryRow, commit: tx.Commit, rollback: tx.Rollback}
+		},
+		stepLimit: stepTimeout, commitLimit: commitTimeout,
 	}
 }
 
@@ -159,12 +201,13 @@ func sqlTransactions(db *sql.DB, options *sql.TxOptions) transactions[*sql.Tx] {
 		},
 		wrap: func(tx *sql.Tx) transaction {
 			return transaction{
-				func(ctx context.Context, query string, args ...any) pgx.Row {
+				query: func(ctx context.Context, query string, args ...any) pgx.Row {
 					return tx.QueryRowContext(ctx, query, args...)
 				},
-				func(context.Context) error { return tx.Commit() },
-				func(context.Context) error { return tx.Rollback() },
+				commit:   func(context.Context) error { return tx.Commit() },
+				rollback: func(context.Context) error { return tx.Rollback() },
 			}
 		},
+		stepLimit: stepTimeout, commitLimit: commitTimeout,
 	}
 }
