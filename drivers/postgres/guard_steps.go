@@ -109,9 +109,9 @@ func attempt[Tx any](
 	limit := time.AfterFunc(ts.commitLimit, func() { end(late("no answer", ts.commitLimit)) })
 	defer limit.Stop()
 	err = wrapped.commit(inside)
-	if err == nil && inside.Err() != nil {
-		// lib/pq, and pgx if so configured, have the server cancel the commit. That ends its wait for a synchronous standby with a
-		// success, which a fail-over can forget.
+	if inside.Err() != nil && sqlState(err) == "" {
+		// Also without an error: lib/pq, and pgx if so configured, have the server cancel the commit. That ends its wait for a
+		// synchronous standby with a success, which a fail-over can forget.
 		err = context.Cause(inside)
 	}
 	return outcome(err)
