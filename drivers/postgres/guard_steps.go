@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/guard"
@@ -120,7 +121,7 @@ func attempt[Tx any](
 // outcome judges the error of a commit. Only the server's own answer says that it was not applied.
 func outcome(err error) error {
 	switch code := sqlState(err); {
-	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback), code != "" && !leavesOpen(code):
+	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback), code != "" && !leavesOpen(code) && !mayPanic(err, code):
 		return err
 	}
 	return driver.Errorf("%w: %w", ErrInDoubt, err)
@@ -130,6 +131,16 @@ func outcome(err error) error {
 // statement completion unknown, and the server's end.
 func leavesOpen(code string) bool {
 	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "40003"
+}
+
+// mayPanic reports whether a server may have ended while it committed (see [severityPanic]). Of other drivers than pgx only the code is
+// known: it is then one of the classes of resources, of the system, and of internal errors.
+func mayPanic(err error, code string) bool {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		return server.SeverityUnlocalized == severityPanic
+	}
+	return strings.HasPrefix(code, "53") || strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX")
 }
 
 // transactions begin transactions of one kind.
