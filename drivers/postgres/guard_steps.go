@@ -90,7 +90,7 @@ func attempt[Tx any](
 		return err
 	}
 	if ctx.Err() != nil { // inside may end a moment later, and the function must not begin
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	if err := fn(ctx, tx); err != nil {
 		return guard.FromFunction(err)
@@ -105,7 +105,7 @@ func attempt[Tx any](
 		return err
 	}
 	if !stop() { // nothing cancels the commit from now on
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	limit := time.AfterFunc(ts.commitLimit, func() { end(late("no answer", ts.commitLimit)) })
 	defer limit.Stop()
