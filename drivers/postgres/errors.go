@@ -32,6 +32,10 @@ const (
 	codeLockTimeout        = "55P03"
 )
 
+// severityPanic is that of a server's error that ends the whole server. It can come when the commit is written already: the disk is full
+// when that is to be flushed. After the restart the commit may count.
+const severityPanic = "PANIC"
+
 const notForLocks = "the table is not one for locks, or of an older version: see the driver's schema.sql"
 
 // denials are codes after which a person must change something. The statement was refused as a whole.
@@ -88,6 +92,8 @@ func (l *Locker) explain(ctx, limited context.Context, err error) error {
 		return denied
 	case !errors.As(err, &server):
 		return errors.New(textOf(err))
+	case server.SeverityUnlocalized == severityPanic:
+		return &serverError{textOf(err), server}
 	case refusedParameter(server):
 		return driver.Denied(&serverError{textOf(err) + "; " + refusedParameterHelp, server})
 	case strings.HasPrefix(server.Code, "22") && errors.As(err, &connect):

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
@@ -114,5 +116,28 @@ func TestTablesThatCannotBeWritten(t *testing.T) {
 			_, err := l.TryAcquire(bounded(t), request("job", "b"))
 			wantError(t, err, driver.ErrDenied, code)
 		})
+	}
+}
+
+// A server that panics while it commits may have committed: that is no refusal, whatever the code.
+func TestExplainPanic(t *testing.T) {
+	t.Parallel()
+	l := open(t, postgrestest.URL(t))
+	for _, code := range []string{codeDiskFull, codeDenied, "22P02"} {
+		for severity, known := range map[string]bool{"PANIC": false, "ERROR": true} {
+			answer := &pgconn.PgError{SeverityUnlocalized: severity, Code: code}
+			err := l.explain(t.Context(), t.Context(), answer)
+			if driver.OutcomeKnown(err) != known || !hasCode(err, code) {
+				t.Errorf("%s %s: %v, known: %v", severity, code, err, driver.OutcomeKnown(err))
+			}
+			if doubtful := errors.Is(outcome(answer), ErrInDoubt); doubtful == known {
+				t.Errorf("%s %s: of a guard's commit: in doubt: %v", severity, code, doubtful)
+			}
+		}
+	}
+	for code, want := range map[pqerror.Code]bool{codeDiskFull: true, "58030": true, "XX000": true, "23505": false} {
+		if doubtful := errors.Is(outcome(&pq.Error{Severity: "PANIK", Code: code}), ErrInDoubt); doubtful != want { // in the server's language
+			t.Errorf("%s: of a guard's commit by another driver: in doubt: %v", code, doubtful)
+		}
 	}
 }

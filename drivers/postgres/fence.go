@@ -94,7 +94,7 @@ func (f *Fence[Tx]) Raise(ctx context.Context, name string, token uint64) error 
 func (f *Fence[Tx]) Check(ctx context.Context, tx Tx, name string, token uint64) error {
 	err := guard.CheckToken(token)
 	if err == nil {
-		_, err = checkFence(ctx, f.wrap(tx), name, token)
+		_, err = checkFence(ctx, f.bounded(tx), name, token)
 	}
 	return fences.Error(name, err)
 }
@@ -116,22 +116,25 @@ func (f *Fence[Tx]) raise(ctx context.Context, name string, token uint64) (err e
 func (f *Fence[Tx]) raiseOnce(ctx context.Context, name string, token uint64) (raised bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
 	defer cancel()
-	begun, err := f.begin(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	begun, err := f.start(ctx, end)
 	if err != nil {
 		return false, err
 	}
-	tx := f.wrap(begun)
-	defer func() { _ = tx.rollback(context.WithoutCancel(ctx)) }()
+	tx := f.bounded(begun)
+	defer tx.undo(ctx, end)
 	var highest int64
 	var hasPair bool
+	// It waits for those transactions, so it has all of the time, and not that of a step.
 	// ON CONFLICT (name) would not cover the other key. The row that it reads last is that of before.
-	err = tx.queryRow(ctx, `WITH new AS (
+	err = tx.query(ctx, `WITH new AS (
 			INSERT INTO holdfast_fences (name, token) SELECT `+named+`, $2::bigint
 			WHERE NOT EXISTS (SELECT FROM holdfast_fences WHERE name = `+named+`) ON CONFLICT DO NOTHING RETURNING 1),
 		raised AS (UPDATE holdfast_fences SET token = $2::bigint WHERE name = `+named+` AND token < $2::bigint RETURNING 1)
 		SELECT EXISTS (SELECT FROM new) OR EXISTS (SELECT FROM raised),
 			coalesce((SELECT max(token) FROM holdfast_fences WHERE name = `+named+`), 0), `+hasKey(`to_regclass('holdfast_fences')`, `name, token`),
-		[]any{nameArg(name), int64(token)}, &raised, &highest, &hasPair)
+		nameArg(name), int64(token)).Scan(&raised, &highest, &hasPair)
 	switch {
 	case err != nil:
 		return false, withAdvice(err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -211,4 +212,41 @@ func TestFenceNeedsTheKey(t *testing.T) {
 		g.exec(`DROP INDEX key`) // the fence has the token already, so nothing raises it
 		wantError(t, g.do(t.Context(), g.holdOf(5), g.never), driver.ErrDamaged, "(name, token)")
 	})
+}
+
+// A raise waits for an earlier holder's transaction for longer than for its other statements.
+func TestFenceWaitsForALongTransaction(t *testing.T) {
+	t.Parallel()
+	for _, driverName := range []string{"pgx pool", "pgx", "postgres"} {
+		t.Run(driverName, func(t *testing.T) {
+			t.Parallel()
+			g := newFenceFixture(t, driverName, pgx.ReadCommitted)
+			var next guardKind
+			switch k := g.guardKind.(type) {
+			case pgxFence:
+				fence := *k.fence
+				fence.stepLimit = 2 * time.Second
+				next = pgxFence{k.pgxKind, &fence}
+			case sqlFence:
+				fence := *k.fence
+				fence.stepLimit = 2 * time.Second
+				next = sqlFence{k.sqlKind, &fence}
+			}
+			var later sync.WaitGroup
+			if err := g.do(t.Context(), g.holdOf(7), func(ctx context.Context, run statement) error {
+				later.Go(func() {
+					if err := next.do(t.Context(), g.holdOf(8), note("later")); err != nil {
+						t.Errorf("the next holder: %v", err)
+					}
+				})
+				g.waitBlocked()
+				time.Sleep(2500 * time.Millisecond)
+				return note("earlier")(ctx, run)
+			}); err != nil {
+				t.Error(err)
+			}
+			later.Wait()
+			g.wantLines("earlier later")
+		})
+	}
 }

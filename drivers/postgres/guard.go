@@ -75,6 +75,10 @@ func NewGuard(locks driver.Locker, db Beginner, options pgx.TxOptions) (*Guard[p
 
 // NewSQLGuard is [NewGuard] for transactions of database/sql, with any driver of PostgreSQL.
 // Options may be nil.
+//
+// The time limits of [Guard.Do] need a driver that gives up a statement itself when its context ends. pgx does. lib/pq only asks
+// the server to: on a network that has died Do waits until the system closes the connection, and meanwhile a lock that is renewed
+// stays held. With lib/pq give the connections a timeout of their own, for example TCP_USER_TIMEOUT by a dialer.
 func NewSQLGuard(locks driver.Locker, db *sql.DB, options *sql.TxOptions) (*Guard[*sql.Tx], error) {
 	if db == nil {
 		return nil, guards.Error("", driver.Invalid("db", "nil", "a *sql.DB"))
@@ -106,6 +110,9 @@ func newGuard[Tx any](locks driver.Locker, ts transactions[Tx]) (*Guard[Tx], err
 //     of the server: if somebody cancels the commit's wait for a synchronous standby (pg_cancel_backend), Do returns nil.
 //     A statement_timeout does not end that wait.
 //   - Any other error: nothing was written.
+//
+// Do waits for the answer to the commit for 15 s, and for that to each other statement of its own for 10 s. As long may the
+// transaction take to begin, the wait for a free connection of the pool included.
 func (g *Guard[Tx]) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Context, tx Tx) error) error {
 	return runGuarded(ctx, guards, hold, g.transactions, fn, guardSteps(g.table))
 }
@@ -120,7 +127,7 @@ func (g *Guard[Tx]) Check(ctx context.Context, tx Tx, hold guard.Hold) error {
 		err = hold.Err()
 	}
 	if err == nil {
-		_, err = lockLease(ctx, g.wrap(tx), g.table, lease, idleInFunction)
+		_, err = lockLease(ctx, g.bounded(tx), g.table, lease, idleInFunction)
 	}
 	return guards.Error(lease.Name, err)
 }

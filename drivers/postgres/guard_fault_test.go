@@ -2,11 +2,15 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/holdfast-go/holdfast/test/postgrestest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
@@ -102,4 +106,24 @@ func TestGuardCommitWaitsForTheStandby(t *testing.T) {
 	}
 	run(t, control, `SELECT pg_terminate_backend($1)`, pid)
 	g.wantErr(<-done, ErrInDoubt)
+	// Some clients end a commit that takes too long by a request to the server. It answers with a success then, too.
+	pq, err := sql.Open("postgres", g.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := g.db.Config().ConnConfig
+	settings.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 10 * time.Second}
+	}
+	for driverName, db := range map[string]*sql.DB{"pq": pq, "pgx": stdlib.OpenDB(*settings)} {
+		defer func() { _ = db.Close() }()
+		limited, err := NewSQLGuard(g.locker, db, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limited.commitLimit = time.Second
+		if err := (sqlKind{limited}).do(t.Context(), a, note("a")); !errors.Is(err, ErrInDoubt) {
+			t.Errorf("%s: the wait was cancelled: %v", driverName, err)
+		}
+	}
 }

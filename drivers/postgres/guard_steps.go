@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/guard"
@@ -19,6 +20,11 @@ const (
 	// commitTimeout bounds a commit, which may wait for a synchronous standby.
 	commitTimeout = 15 * time.Second
 )
+
+// late says that a step took too long.
+func late(step string, limit time.Duration) error {
+	return fmt.Errorf("%s within %v: %w", step, limit, context.DeadlineExceeded)
+}
 
 // steps are what is done before and after the function of a guarded transaction. The last must fail
 // if the function has ended the transaction, or has gone on after an error in it.
@@ -73,22 +79,18 @@ func attempt[Tx any](
 	defer end(nil)
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })
 	defer stop()
-	tx, err := ts.begin(inside)
+	tx, err := ts.start(inside, end)
 	if err != nil {
 		return err
 	}
-	wrapped := ts.wrap(tx)
-	defer func() { // also if fn panics; after a commit it does nothing
-		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
-		defer cancel()
-		_ = wrapped.rollback(undo)
-	}()
+	wrapped := ts.bounded(tx)
+	defer wrapped.undo(ctx, end) // also if fn panics; after a commit it does nothing
 	begin, err := s.first(inside, wrapped, lease)
 	if err != nil {
 		return err
 	}
 	if ctx.Err() != nil { // inside may end a moment later, and the function must not begin
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	if err := fn(ctx, tx); err != nil {
 		return guard.FromFunction(err)
@@ -103,17 +105,23 @@ func attempt[Tx any](
 		return err
 	}
 	if !stop() { // nothing cancels the commit from now on
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
-	limit := time.AfterFunc(commitTimeout, func() { end(context.DeadlineExceeded) })
+	limit := time.AfterFunc(ts.commitLimit, func() { end(late("no answer", ts.commitLimit)) })
 	defer limit.Stop()
-	return outcome(wrapped.commit(inside))
+	err = wrapped.commit(inside)
+	if inside.Err() != nil && sqlState(err) == "" {
+		// Also without an error: lib/pq, and pgx if so configured, have the server cancel the commit. That ends its wait for a
+		// synchronous standby with a success, which a fail-over can forget.
+		err = context.Cause(inside)
+	}
+	return outcome(err)
 }
 
 // outcome judges the error of a commit. Only the server's own answer says that it was not applied.
 func outcome(err error) error {
 	switch code := sqlState(err); {
-	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback), code != "" && !leavesOpen(code):
+	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback), code != "" && !leavesOpen(code) && !mayPanic(err, code):
 		return err
 	}
 	return driver.Errorf("%w: %w", ErrInDoubt, err)
@@ -125,21 +133,63 @@ func leavesOpen(code string) bool {
 	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "40003"
 }
 
+// mayPanic reports whether a server may have ended while it committed (see [severityPanic]). Of other drivers than pgx only the code is
+// known: it is then one of the classes of resources, of the system, and of internal errors.
+func mayPanic(err error, code string) bool {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		return server.SeverityUnlocalized == severityPanic
+	}
+	return strings.HasPrefix(code, "53") || strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX")
+}
+
 // transactions begin transactions of one kind.
 type transactions[Tx any] struct {
 	begin func(context.Context) (Tx, error)
 	wrap  func(Tx) transaction
+
+	stepLimit, commitLimit time.Duration
+}
+
+// start begins a transaction. end ends inside, its context, which it does after the limit of a step.
+func (ts transactions[Tx]) start(inside context.Context, end context.CancelCauseFunc) (tx Tx, err error) {
+	limit := time.AfterFunc(ts.stepLimit, func() { end(context.DeadlineExceeded) })
+	tx, err = ts.begin(inside)
+	if !limit.Stop() {
+		if err == nil {
+			ts.bounded(tx).undo(inside, end)
+		}
+		err = late("the transaction has not begun", ts.stepLimit)
+	}
+	return tx, err
+}
+
+func (ts transactions[Tx]) bounded(tx Tx) transaction {
+	t := ts.wrap(tx)
+	t.limit = ts.stepLimit
+	return t
 }
 
 // transaction is one of pgx or of database/sql.
 type transaction struct {
 	query            func(ctx context.Context, query string, args ...any) pgx.Row
 	commit, rollback func(ctx context.Context) error
+	limit            time.Duration // of a step
 }
 
-// queryRow reads one row, within stepTimeout.
+// undo rolls back, unless the transaction has ended. The ROLLBACK of database/sql has no context but the transaction's, which
+// end ends.
+func (t transaction) undo(ctx context.Context, end context.CancelCauseFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.limit)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { end(context.DeadlineExceeded) })
+	defer stop()
+	_ = t.rollback(ctx)
+}
+
+// queryRow reads one row, within the limit of a step.
 func (t transaction) queryRow(ctx context.Context, query string, args []any, to ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
 	return t.query(ctx, query, args...).Scan(to...)
 }
@@ -147,7 +197,10 @@ func (t transaction) queryRow(ctx context.Context, query string, args []any, to 
 func pgxTransactions(db Beginner, options pgx.TxOptions) transactions[pgx.Tx] {
 	return transactions[pgx.Tx]{
 		begin: func(ctx context.Context) (pgx.Tx, error) { return db.BeginTx(ctx, options) },
-		wrap:  func(tx pgx.Tx) transaction { return transaction{tx.QueryRow, tx.Commit, tx.Rollback} },
+		wrap: func(tx pgx.Tx) transaction {
+			return transaction{query: tx.QueryRow, commit: tx.Commit, rollback: tx.Rollback}
+		},
+		stepLimit: stepTimeout, commitLimit: commitTimeout,
 	}
 }
 
@@ -159,12 +212,13 @@ func sqlTransactions(db *sql.DB, options *sql.TxOptions) transactions[*sql.Tx] {
 		},
 		wrap: func(tx *sql.Tx) transaction {
 			return transaction{
-				func(ctx context.Context, query string, args ...any) pgx.Row {
+				query: func(ctx context.Context, query string, args ...any) pgx.Row {
 					return tx.QueryRowContext(ctx, query, args...)
 				},
-				func(context.Context) error { return tx.Commit() },
-				func(context.Context) error { return tx.Rollback() },
+				commit:   func(context.Context) error { return tx.Commit() },
+				rollback: func(context.Context) error { return tx.Rollback() },
 			}
 		},
+		stepLimit: stepTimeout, commitLimit: commitTimeout,
 	}
 }

@@ -135,6 +135,59 @@ func TestGuardReportsWhichHoldEnded(t *testing.T) {
 	g.wantErr(g.do(ctx, a, g.never), driver.ErrLost)
 }
 
+// endingRow ends a context once it is read.
+type endingRow struct {
+	pgx.Row
+	end func()
+}
+
+func (r endingRow) Scan(to ...any) error { defer r.end(); return r.Row.Scan(to...) }
+
+// endingTx is a transaction that ends a context with the nth of the guard's statements.
+type endingTx struct {
+	pgx.Tx
+	nth *int
+	end func()
+}
+
+func (tx endingTx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	if *tx.nth--; *tx.nth == 0 {
+		return endingRow{tx.Tx.QueryRow(ctx, query, args...), tx.end}
+	}
+	return tx.Tx.QueryRow(ctx, query, args...)
+}
+
+type endingDB struct {
+	Beginner
+	nth int
+	end func()
+}
+
+func (db *endingDB) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := db.Beginner.BeginTx(ctx, options)
+	return endingTx{tx, &db.nth, db.end}, err
+}
+
+// So it is also where another hold ends right after a statement of the guard's.
+func TestGuardReportsWhichHoldEndedBetweenStatements(t *testing.T) {
+	t.Parallel()
+	g := newGuardFixture(t, "pgx pool", pgx.ReadCommitted)
+	a := g.hold("secret a")
+	for nth := range 2 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		end := func() { cancel(fmt.Errorf("the outer hold: %w", driver.ErrLost)) }
+		guard, err := NewGuard(g.locker, &endingDB{Beginner: g.db, nth: nth + 1, end: end}, pgx.TxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = pgxKind{guard}.do(ctx, a, func(context.Context, statement) error { return nil })
+		if !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "the outer hold") {
+			t.Errorf("after statement %d: %v", nth+1, err)
+		}
+	}
+	g.wantLines("")
+}
+
 func TestGuardRollsBack(t *testing.T) {
 	t.Parallel()
 	eachGuard(t, func(t *testing.T, g *guardFixture, _ pgx.TxIsoLevel) {

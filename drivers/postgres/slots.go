@@ -35,7 +35,7 @@ func (l *Locker) grantSlot(ctx context.Context) (free func(), err error) {
 	case <-l.calls.Context().Done():
 		return nil, driver.ErrClosed
 	case <-limited.Done():
-		return nil, driverutil.Unsent(l.explain(ctx, limited, limited.Err()))
+		return nil, driverutil.Unsent(l.explain(ctx, limited, errNoConnection))
 	}
 }
 

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,20 +44,23 @@ func TestLostAnswerIsInDoubt(t *testing.T) {
 	g.CheckLostAnswer(t, l, other, request("lost answer", "a"))
 }
 
-// An acquire that gets no connection before its context ends has sent nothing.
+// An acquire that gets no connection before its context or its time limit ends has sent nothing, and blames no server for it.
 func TestAcquireWithoutAConnectionIsNotSent(t *testing.T) {
 	t.Parallel()
-	l := open(t, postgrestest.URL(t))
+	l := open(t, with(postgrestest.URL(t), "commandTimeout=2s"))
 	for range cap(l.slots.quick) {
 		l.slots.quick <- struct{}{}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := l.TryAcquire(ctx, request("busy", "a"))
+	_, short := l.TryAcquire(ctx, request("busy", "a"))
+	_, long := l.TryAcquire(t.Context(), request("busy", "b"))
 	for range cap(l.slots.quick) {
 		<-l.slots.quick
 	}
-	if !driver.NotSent(err) {
-		t.Errorf("%v: not sent: %v", err, driver.NotSent(err))
+	for _, err := range []error{short, long} {
+		if !driver.NotSent(err) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no connection was free") {
+			t.Errorf("%v: not sent: %v", err, driver.NotSent(err))
+		}
 	}
 }

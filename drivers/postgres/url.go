@@ -39,8 +39,8 @@ var theirParams = strings.Fields(`
 // their parameters it accepts table and schema (see [WithTable]), commandTimeout (a Go duration, see
 // [WithCommandTimeout]), history (a number, see [WithHistory]), and listen: another URL, percent-encoded, for the
 // connection that is notified of releases, if a pooler stands between that delivers no notifications. They take precedence
-// over opts. Of several hosts, Open uses the primary, unless target_session_attrs says otherwise, and gives each 3 s to
-// connect, unless connect_timeout says otherwise.
+// over opts. Of several hosts, Open uses the primary, unless target_session_attrs says otherwise (any, which is the default of
+// libpq, does not), and gives each 3 s to connect, unless connect_timeout says otherwise.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	l, err := connect(rawURL, opts)
 	if err != nil {
