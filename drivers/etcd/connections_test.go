@@ -91,7 +91,7 @@ func TestDeadConnectionOfHastyCallers(t *testing.T) {
 	}
 }
 
-// A proxy breaks a write off, perhaps after it was done, and package net/http of Go up to 1.26 sends it again. That this try is refused says
+// A proxy breaks a write off, perhaps after it was done, and net/http of Go up to 1.26 sends it again. That this try is refused says
 // nothing of the first one.
 func TestRefusalOfAnotherTry(t *testing.T) {
 	t.Parallel()

@@ -200,7 +200,7 @@ func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease
 		return err
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.commitLimit) // nothing else ends the commit from now on
 	defer cancel()
