@@ -100,13 +100,13 @@ func (l *Locker) round(ctx context.Context) (rounds int, err error) {
 var errAllRefused = errUnsafe("all writes were refused, although the value has the version that they demand")
 
 // raceBesideOthers is race, again and again if all writes were refused: some stores refuse whatever comes while a write of the value is
-// under way, which a read shows only when it is done. It goes on for half the limit of a call.
+// under way, which a read shows only when it is done. It goes on for half the limit of a call, and four times at least.
 func (l *Locker) raceBesideOthers(ctx context.Context, version string, value trials) (wins int, err error) {
 	var sent []string
 	began := l.elapsed()
 	for try := 1; ; try++ {
 		texts, wins, err := l.race(ctx, version, value)
-		if !errors.Is(err, errAllRefused) || l.elapsed()-began >= l.config.CallLimit/2 {
+		if !errors.Is(err, errAllRefused) || try >= 4 && l.elapsed()-began >= l.config.CallLimit/2 {
 			return wins, err
 		}
 		sent = append(sent, texts[:]...)

@@ -109,7 +109,7 @@ const (
 	maxAttempts = 16
 )
 
-var errAbandoned = errors.New("a dialer or a callback of the program, which the connection needs, has not returned")
+var errAbandoned = errors.New("a dialer or a callback of the program, which the connection needs, has not returned: it needs a time limit")
 
 // connectWithin has the library connect until ctx ends, and waits for what the attempt has begun. The program's own dialer and callbacks,
 // such as that for a signature, know nothing of ctx: an attempt in which one of them hangs is abandoned, and keeps its goroutine until that

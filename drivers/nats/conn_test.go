@@ -507,7 +507,7 @@ func TestAbandonedAttempts(t *testing.T) {
 		return nil, errors.New("hung")
 	})
 	for range 2 {
-		if _, err := dial(t.Context(), o, minTimeout, attempts); !errors.Is(err, errAbandoned) {
+		if _, err := dial(t.Context(), o, time.Second, attempts); !errors.Is(err, errAbandoned) {
 			t.Error(err)
 		}
 	}
