@@ -106,6 +106,8 @@ func (t *target) address(hosts string, values url.Values) error {
 		return form.Malformed("a Redis Cluster has the database 0 alone")
 	case t.master == "" && t.sentinelUser+t.sentinelPassword != "":
 		return driver.Invalid("URL parameter "+paramSentinelPassword, "without Sentinel", "given with the parameter master")
+	case t.sentinelUser != "" && t.sentinelPassword == "": // the client library would not log in
+		return driver.Invalid("URL parameter "+paramSentinelUser, "without a password", "given with the parameter "+paramSentinelPassword)
 	case cluster == "true":
 		t.cluster = all
 	case t.master != "":

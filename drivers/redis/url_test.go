@@ -64,6 +64,7 @@ func TestInvalidURLs(t *testing.T) {
 		"redis://h/1/2":                     "the database is not a number",
 		"redis://a,b":                       "parameter master",
 		"redis://h?sentinelPassword=secret": "with the parameter master",
+		"redis://h?master=m&sentinelUser=u": "with the parameter sentinelPassword",
 		"redis://h?secret=1":                "one of caFile",
 		"redis://h?cluster=1":               "true or false",
 		"redis://h/1?cluster=true":          "database 0 alone",
