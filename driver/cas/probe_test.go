@@ -104,6 +104,17 @@ func TestProbe(t *testing.T) {
 					return cas.Written{}, cas.ErrConflict
 				}
 			}, want: "all writes were refused"},
+		"all writes of a slow race are refused": { // another program's write is under way for as long
+			spoil: func(h *hostile) {
+				var sent atomic.Int32
+				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+					if sent.Add(1) <= cas.Racers {
+						time.Sleep(3 * time.Second)
+						return cas.Written{}, cas.ErrConflict
+					}
+					return h.apply(key, data, version)
+				}
+			}},
 		"refused, and done later": {
 			spoil: func(h *hostile) {
 				var late atomic.Int32

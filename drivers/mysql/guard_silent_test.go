@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,22 +18,9 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
 	"github.com/holdfast-go/holdfast/driver/guard"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
 )
-
-// within fails the test if the function of a guard takes longer. It does not wait on: the defect that it looks for is a wait without end.
-func within(t *testing.T, limit time.Duration, what string, do func() error) error {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- do() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(limit):
-		t.Fatalf("%s: Do has not returned after %v", what, limit)
-		return nil
-	}
-}
 
 // A connection that breaks after the function has returned ends the transaction, and not the program.
 func TestGuardsConnectionBreaks(t *testing.T) {
@@ -54,7 +42,9 @@ func TestGuardsConnectionBreaks(t *testing.T) {
 	}
 	defer func() { _ = locks.Close() }()
 	var id int64
-	err = within(t, 20*time.Second, "a connection that is killed", func() error {
+	var kill sync.WaitGroup
+	defer kill.Wait()
+	err = locktest.Within(t, 20*time.Second, "Do on a connection that is killed", func() error {
 		return g.Do(t.Context(), guard.Unnoticed(t.Context(), lease), func(ctx context.Context, tx *sql.Tx) error {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO work VALUES (1)"); err != nil {
 				return err
@@ -66,10 +56,17 @@ func TestGuardsConnectionBreaks(t *testing.T) {
 			if _, err := locks.ExecContext(ctx, "LOCK TABLES "+tableOf(l)+" WRITE"); err != nil {
 				return err
 			}
-			go func() {
-				time.Sleep(500 * time.Millisecond)
-				_, _ = admin.ExecContext(ctx, fmt.Sprint("KILL ", id))
-			}()
+			kill.Go(func() {
+				waits := 0
+				for end := time.Now().Add(10 * time.Second); waits == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+					_ = admin.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting%' "+
+						"AND id = ?", id).Scan(&waits)
+				}
+				if waits == 0 {
+					t.Error("the guard's statement does not wait")
+				}
+				_, _ = admin.ExecContext(t.Context(), fmt.Sprint("KILL ", id))
+			})
 			return nil
 		})
 	})
@@ -151,7 +148,7 @@ func TestGuardOnASilentNetwork(t *testing.T) {
 		g.stepLimit, g.commitLimit = limit, limit
 		armed = true
 		began := time.Now()
-		err = within(t, 20*limit, what, func() error {
+		err = locktest.Within(t, 20*limit, what, func() error {
 			return g.Do(t.Context(), guard.Unnoticed(t.Context(), lease), func(ctx context.Context, tx *sql.Tx) error {
 				return errors.Join(plain.write(ctx, tx, lease, "work"), c.fn)
 			})
@@ -191,7 +188,7 @@ func TestGuardsHoldIsLostOnASilentNetwork(t *testing.T) {
 	for _, notices := range []bool{true, false} {
 		proxy.Set(castest.Pass)
 		held, lose := context.WithCancelCause(t.Context())
-		err = within(t, 10*time.Second, "a hold that is lost", func() error {
+		err = locktest.Within(t, 10*time.Second, "Do of a hold that is lost", func() error {
 			return g.Do(t.Context(), guard.Unnoticed(held, lease), func(ctx context.Context, tx *sql.Tx) error {
 				proxy.Set(castest.Stall)
 				time.AfterFunc(100*time.Millisecond, func() { lose(driver.ErrLost) })

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // openFake opens the bucket of a fake, without trying its conditional writes.
@@ -410,18 +411,7 @@ func TestHangingProgram(t *testing.T) {
 	t.Parallel()
 	hung := make(chan struct{})
 	defer close(hung)
-	soon := func(what string, call func() error) error {
-		t.Helper()
-		done := make(chan error, 1)
-		go func() { done <- call() }()
-		select {
-		case err := <-done:
-			return err
-		case <-time.After(20 * time.Second):
-			t.Fatalf("%s hangs", what)
-			return nil
-		}
-	}
+	soon := func(what string, call func() error) error { return locktest.Within(t, 20*time.Second, what, call) }
 	for what, c := range map[string]struct {
 		greeting string
 		hang     func(o *natsgo.Options, wait func())

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // deadNetwork is a network that falls silent for good when a client sends what contains a text, once that is armed.
@@ -51,20 +52,6 @@ func (c spy) Write(data []byte) (int, error) {
 		c.network.Set(castest.Stall)
 	}
 	return c.Conn.Write(data)
-}
-
-// within fails the test if do takes longer. It does not wait on: the defect that it looks for is a wait of many minutes.
-func within(t *testing.T, limit time.Duration, do func() error) error {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- do() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(limit):
-		t.Fatalf("it has not returned after %v", limit)
-		return nil
-	}
 }
 
 // A network that falls silent at any step does not keep Do for longer than its limits, and the outcome is known unless that is the
@@ -111,7 +98,7 @@ func TestGuardOnASilentNetwork(t *testing.T) {
 				}
 				network.armed.Store(true)
 				began := time.Now()
-				err := within(t, 5*limit, func() error {
+				err := locktest.Within(t, 5*limit, "Do", func() error {
 					return g.do(t.Context(), a, func(ctx context.Context, run statement) error {
 						return errors.Join(note("silent")(ctx, run), fails)
 					})
@@ -160,7 +147,7 @@ func TestFenceOnASilentNetwork(t *testing.T) {
 			}
 			network.armed.Store(true)
 			want := map[string]error{"begin\x00": context.DeadlineExceeded, "rollback\x00": driver.ErrLost}[at]
-			err = within(t, 10*time.Second, func() error { return fence.Raise(t.Context(), "job", 5) })
+			err = locktest.Within(t, 10*time.Second, "Raise", func() error { return fence.Raise(t.Context(), "job", 5) })
 			if !errors.Is(err, want) || network.armed.Load() {
 				t.Errorf("got %v, want %v", err, want)
 			}

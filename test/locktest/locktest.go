@@ -7,7 +7,8 @@
 //     testing/synctest bubble;
 //   - checks from outside: [Exclusive] and [Pool] for exclusion and rising tokens, [Ledger] for
 //     the order of events, [Pace] for how often waiters ask the backend;
-//   - [Clock], which a test moves, [Log], what a logger or a program has written, and [Eventually], which waits;
+//   - [Clock], which a test moves, [Log], what a logger or a program has written, [Eventually], which waits, and
+//     [Within], which does not wait for longer;
 //   - groups: [Waiters], a process that waits for many names, and [Fleet], the instances that
 //     share the partitions of a group.
 //
@@ -231,5 +232,19 @@ func Eventually(tb testing.TB, what string, holds func() bool) {
 		if time.Now().After(end) {
 			tb.Fatalf("this did not happen within %v: %s", waitLimit, what)
 		}
+	}
+}
+
+// Within returns what do returns, and fails the test if that takes longer. Then it does not wait on: a call that hangs is the defect.
+func Within(tb testing.TB, limit time.Duration, what string, do func() error) error {
+	tb.Helper()
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(limit):
+		tb.Fatalf("%s has not returned after %v", what, limit)
+		return nil
 	}
 }
