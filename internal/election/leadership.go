@@ -172,19 +172,20 @@ func (l *leadership) release(ctx context.Context) {
 
 // stepDown ends the hold's context for a cause. The lease is renewed until the task has returned; a
 // cool-down follows.
-func (l *leadership) stepDown(cause error) { l.endHold(cause, l.hold.Err() == nil, l.hold.Cancel) }
+func (l *leadership) stepDown(cause error) { l.endHold(cause, l.hold.Err, l.hold.Cancel) }
 
 // giveUp steps down and stops the renewal of the lease, because the task may never return. Until now it was renewed, also after Close.
-func (l *leadership) giveUp(cause error) { l.endHold(cause, l.hold.LeaseErr() == nil, l.hold.GiveUp) }
+func (l *leadership) giveUp(cause error) { l.endHold(cause, l.hold.LeaseErr, l.hold.GiveUp) }
 
-func (l *leadership) endHold(cause error, leading bool, end func(error)) {
+// endHold ends the hold by end. That is a step-down only if the hold was live, as over says, and its release has not begun.
+func (l *leadership) endHold(cause error, over func() error, end func(error)) {
 	r := l.runner
 	r.mu.Lock()
-	first := !l.steppedDown && !l.ending
-	l.steppedDown = true
+	first := !l.steppedDown && !l.ending && over() == nil
+	l.steppedDown = l.steppedDown || first
 	r.mu.Unlock()
 	end(cause)
-	if leading && first {
+	if first {
 		l.hold.Report(event.SteppedDown, "", cause)
 	}
 }

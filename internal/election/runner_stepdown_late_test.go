@@ -1,0 +1,68 @@
+package election_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
+)
+
+// A step-down after the end of the leadership is none: it is not reported, and no cool-down follows.
+func TestStepDown_TooLate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		op    string
+		fault locktest.Fault
+		after time.Duration
+		gives time.Duration // how long the caller waits
+	}{
+		"lost":                         {locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}, time.Minute, time.Hour},
+		"lost, with a limit":           {locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}, time.Minute, time.Second},
+		"being released":               {locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second}, 91 * time.Second, time.Hour},
+		"being released, with a limit": {locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second}, 91 * time.Second, time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var ill atomic.Bool
+				ill.Store(true)
+				seen := locktest.Events{}
+				c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) (none locktest.Fault) {
+					if op == tc.op && ill.Load() {
+						return tc.fault
+					}
+					return none
+				}, holdfast.WithObserver(seen.Observe))
+				r := locktest.NewRunner(t, c, holdfast.WithCoolDown(time.Hour))
+				begin := time.Now()
+				first := locktest.Campaign(t.Context(), r, func(context.Context) error {
+					time.Sleep(90 * time.Second)
+					return nil
+				})
+				time.Sleep(tc.after)
+				ctx, cancel := context.WithTimeout(t.Context(), tc.gives)
+				defer cancel()
+				if err := r.StepDown(ctx); (err != nil) != (tc.gives < time.Minute) {
+					t.Errorf("StepDown: %v", err)
+				}
+				ill.Store(false)
+				if tc.op == locktest.OpRelease { // else Run campaigns again
+					if err := <-first; err != nil {
+						t.Errorf("Run: %v", err)
+					}
+					first = locktest.Campaign(t.Context(), r, locktest.EmptyTask)
+				}
+				if err := <-first; err != nil || time.Since(begin) > 10*time.Minute {
+					t.Errorf("leads again after %v (%v): a cool-down, although the runner did not step down", time.Since(begin), err)
+				}
+				synctest.Wait()
+				if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
+					t.Errorf("%d step-downs reported", n)
+				}
+			})
+		})
+	}
+}
