@@ -177,17 +177,18 @@ func (l *leadership) stepDown(cause error) { l.endHold(cause, l.hold.Err, l.hold
 // giveUp steps down and stops the renewal of the lease, because the task may never return. Until now it was renewed, also after Close.
 func (l *leadership) giveUp(cause error) { l.endHold(cause, l.hold.LeaseErr, l.hold.GiveUp) }
 
-// endHold ends the hold by end. That is a step-down only if the hold was live, as over says, and its release has not begun.
+// endHold ends the hold by end. That is a step-down only if the hold was live, as over says, and its release has not begun. The
+// step-down is reported first and with mu held, so that the release, which needs mu to begin, is reported after it. Reporting calls
+// no function of a user, so no observer can delay the end.
 func (l *leadership) endHold(cause error, over func() error, end func(error)) {
 	r := l.runner
 	r.mu.Lock()
-	first := !l.steppedDown && !l.ending && over() == nil
-	l.steppedDown = l.steppedDown || first
-	r.mu.Unlock()
-	end(cause)
-	if first {
+	if !l.steppedDown && !l.ending && over() == nil {
+		l.steppedDown = true
 		l.hold.Report(event.SteppedDown, "", cause)
 	}
+	r.mu.Unlock()
+	end(cause)
 }
 
 // wakeWatch makes watch check the leadership again.

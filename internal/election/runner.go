@@ -40,7 +40,7 @@ type Runner struct {
 
 	leadership atomic.Pointer[leadership] // the present one, or nil
 
-	mu             sync.Mutex    // never held across I/O or a caller's function
+	mu             sync.Mutex    // never held across I/O or a caller's function, but for the clock
 	calls          int           // of Run and RunTaskOnLeader under way
 	runOnly        bool          // the one call under way is Run
 	ignoreShutdown func() bool   // set while there are calls: the runner need not notice Shutdown any more

@@ -2,6 +2,8 @@ package election_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +11,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/bridge"
+	"github.com/holdfast-go/holdfast/internal/election"
+	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -65,4 +70,36 @@ func TestStepDown_TooLate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A step-down is reported before the release, however soon the task returns. An observer that blocks delays neither.
+func TestStepDown_IsReportedBeforeTheRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen, unblock := locktest.Events{}, make(chan struct{})
+		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) { <-unblock; seen.Observe(e) }))
+		core := bridge.Client(c)
+		r, err := election.New(core, "job", election.Config{Lock: core.Defaults()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- r.Run(t.Context(), locktest.LeadUntilCanceled) }()
+		synctest.Wait()
+		r.StepDownBy(holdfast.ErrSteppedDown, func(h *engine.Hold, released <-chan struct{}) {
+			h.Cancel(holdfast.ErrSteppedDown)
+			<-released
+		})
+		if err := r.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if err := <-done; !errors.Is(err, holdfast.ErrClosed) {
+			t.Errorf("Run: %v", err)
+		}
+		close(unblock)
+		synctest.Wait()
+		want := []holdfast.EventType{holdfast.EventAcquired, holdfast.EventSteppedDown, holdfast.EventReleased}
+		if got := seen.Types(); !slices.Equal(got, want) {
+			t.Errorf("reported %v, want %v", got, want)
+		}
+	})
 }
