@@ -13,7 +13,7 @@ import (
 // Policy is what the leases of one caller, or of many, have in common.
 type Policy struct {
 	Timing  timing.Timing
-	Emit    func(event.Event) // reports an event to the observers
+	Emit    func(event.Event) // reports an event to the observers; must not block, since mutexes are held
 	Overrun func(event.Event) // the user's hook, or nil
 	Role    telemetry.Role
 }

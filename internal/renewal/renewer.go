@@ -243,13 +243,12 @@ func (r *Renewer) noteResult(e *Entry, c *call, now time.Duration, state driver.
 	return action, failed
 }
 
-// lose ends a lease that is lost. What it returns reports the loss and ends the hold's context.
+// lose reports a loss and ends the lease. What it returns ends the hold's context. The report comes first, with mu held, because
+// whoever sees the loss may release the lock and acquire it again. It only adds to the observers' backlogs.
 func (r *Renewer) lose(e *Entry, cause error) func() {
+	e.Report(event.Lost, "", cause)
 	r.end(e, cause)
-	return func() {
-		e.Report(event.Lost, "", cause) // first: the owner lets the next waiter in
-		e.owner.Lost(cause)
-	}
+	return func() { e.owner.Lost(cause) }
 }
 
 // end stops renewing a lease whose work may still run.
