@@ -192,11 +192,13 @@ func (m *LeaseManager) Remove(ctx context.Context, names ...string) error {
 		}
 		select {
 		case <-r.done:
-			if r.err != nil {
-				failed.Add(r.name, r.err)
-			}
 		case <-ctx.Done():
-			return driver.Errorf("remove %s: the releases continue in the background: %w", driver.Quote(r.name), cause.Of(ctx))
+			if !cause.IsClosed(r.done) {
+				return driver.Errorf("remove %s: the releases continue in the background: %w", driver.Quote(r.name), cause.Of(ctx))
+			}
+		}
+		if r.err != nil {
+			failed.Add(r.name, r.err)
 		}
 	}
 	return failed.Err("remove")
@@ -262,14 +264,14 @@ func (m *LeaseManager) Close(ctx context.Context) error {
 	select {
 	case <-m.drained:
 		m.workers.Wait(ctx) // they have nothing left to do
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.failed.Err("close")
 	case <-ctx.Done():
-		m.mu.Lock()
-		defer m.mu.Unlock()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !cause.IsClosed(m.drained) {
 		return driver.Errorf("close: %d leases are still being released: %w", len(m.names), cause.Of(ctx))
 	}
+	return m.failed.Err("close")
 }
 
 // participant is what the client's Shutdown knows of a manager.

@@ -302,3 +302,34 @@ func TestManagerShutdownOfThousands(t *testing.T) {
 		}
 	})
 }
+
+// endsLate is a context that has ended once a caller waits for it: the time until then is enough for a release.
+type endsLate struct{ context.Context }
+
+func (c endsLate) Done() <-chan struct{} {
+	time.Sleep(time.Second)
+	return c.Context.Done()
+}
+
+// Remove and Close that are done are no error, although ctx has ended, too.
+func TestDoneWhenTheContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		m := locktest.NewManager(t, locktest.NewClient(t, memory.New()))
+		for range 100 {
+			locktest.MustManage(t, m, "one")
+			if err := m.Remove(endsLate{ended}, "one"); err != nil {
+				t.Fatalf("Remove: %v", err)
+			}
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		for range 100 {
+			if err := m.Close(ended); err != nil {
+				t.Fatalf("Close: %v", err)
+			}
+		}
+	})
+}

@@ -103,3 +103,26 @@ func TestStepDown_IsReportedBeforeTheRelease(t *testing.T) {
 		}
 	})
 }
+
+// endsLate is a context that has ended once a caller waits for it: the time until then is enough for a release.
+type endsLate struct{ context.Context }
+
+func (c endsLate) Done() <-chan struct{} {
+	time.Sleep(time.Second)
+	return c.Context.Done()
+}
+
+// A step-down that is done is no error, although ctx has ended, too.
+func TestStepDown_DoneWhenTheContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 {
+			r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
+			mustRun(t, r, locktest.EmptyTask, true)
+			if err := r.StepDown(endsLate{ended}); err != nil {
+				t.Fatalf("StepDown: %v", err)
+			}
+		}
+	})
+}

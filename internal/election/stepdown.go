@@ -27,6 +27,9 @@ func (r *Runner) StepDown(ctx context.Context) error {
 	case <-l.released:
 		return nil
 	case <-ctx.Done():
+		if cause.IsClosed(l.released) {
+			return nil
+		}
 		l.giveUp(cause.ErrSteppedDown)
 		return driver.Errorf("step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
 			cause.Of(ctx))
