@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,50 @@ func TestStepDown_DoneWhenTheContextEnds(t *testing.T) {
 			mustRun(t, r, locktest.EmptyTask, true)
 			if err := r.StepDown(endsLate{ended}); err != nil {
 				t.Fatalf("StepDown: %v", err)
+			}
+		}
+	})
+}
+
+// The error of a call whose ctx has ended blames the task only while that runs.
+func TestStepDown_SaysWhatHasNotEnded(t *testing.T) {
+	for name, end := range map[string]func(*holdfast.LeaderAwareRunner, context.Context) error{
+		"StepDown": (*holdfast.LeaderAwareRunner).StepDown, "Close": (*holdfast.LeaderAwareRunner).Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slow := locktest.Each(locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second})
+				r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), slow))
+				done := locktest.Campaign(t.Context(), r, locktest.EmptyTask)
+				synctest.Wait() // the task has returned
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				err := end(r, ended)
+				if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "task has not returned") {
+					t.Errorf("while the lock is released: %v", err)
+				}
+				if err := <-done; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Close that is done is no error, although ctx has ended, too.
+func TestClose_DoneWhenTheContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 {
+			r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
+			done := locktest.Campaign(t.Context(), r, slowly(time.Second/2))
+			synctest.Wait()
+			if err := r.Close(endsLate{ended}); err != nil {
+				t.Fatalf("Close: %v", err)
+			}
+			if err := <-done; !errors.Is(err, holdfast.ErrClosed) {
+				t.Fatalf("Run: %v", err)
 			}
 		}
 	})

@@ -31,8 +31,8 @@ func (r *Runner) StepDown(ctx context.Context) error {
 			return nil
 		}
 		l.giveUp(cause.ErrSteppedDown)
-		return driver.Errorf("step down %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
-			cause.Of(ctx))
+		return driver.Errorf("step down %q: the task or the release has not ended; the lock frees when its lease expires, at the latest: %w",
+			r.name, cause.Of(ctx))
 	}
 }
 
@@ -54,8 +54,8 @@ func (r *Runner) Close(ctx context.Context) error {
 		if l := r.leadership.Load(); l != nil {
 			l.giveUp(errClosed)
 		}
-		return driver.Errorf("close runner %q: the task has not returned; the lock frees when its lease expires: %w", r.name,
-			cause.Of(ctx))
+		return driver.Errorf("close runner %q: Run or RunTaskOnLeader has not returned; a lock that it holds frees when its lease expires, "+
+			"at the latest: %w", r.name, cause.Of(ctx))
 	}
 	defer func() { <-r.busy }()
 	l := r.leadership.Load()
@@ -82,12 +82,12 @@ func (r *Runner) takeTurn(ctx context.Context) bool {
 	select {
 	case r.busy <- struct{}{}:
 		return true
-	default:
+	case <-ctx.Done():
 	}
 	select {
 	case r.busy <- struct{}{}:
 		return true
-	case <-ctx.Done():
+	default:
 		return false
 	}
 }
