@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // Leader is what a probe reports about. A *[holdfast.LeaderAwareRunner] implements it.
@@ -20,8 +21,12 @@ type Leader interface {
 
 // Handler returns a readiness probe. It answers 200 while this instance leads, and 503 while it does
 // not. It allows GET and HEAD, and does no I/O. The body is JSON: {"name": …, "leading": …,
-// "token": …, "owner": …}, with token and owner only while this instance leads.
+// "token": …, "owner": …}, with token and owner only while this instance leads. Handler panics if leader is nil.
 func Handler(leader Leader) http.Handler {
+	// A nil runner is what a program has that ignores the error of NewLeaderAwareRunner.
+	if r, ok := leader.(*holdfast.LeaderAwareRunner); leader == nil || ok && r == nil {
+		panic(driver.Invalid("leader", "nil", "a Leader, such as a *holdfast.LeaderAwareRunner").Error())
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method != http.MethodGet && req.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,4 +82,18 @@ func TestHandler(t *testing.T) {
 		}
 		idle("after the run")
 	})
+}
+
+// A nil leader is found when the program starts, not by each probe.
+func TestHandlerOfNil(t *testing.T) {
+	for name, leader := range map[string]readiness.Leader{"nil": nil, "a nil runner": (*holdfast.LeaderAwareRunner)(nil)} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "holdfast: ") || !strings.Contains(text, "leader") {
+					t.Errorf("%s: Handler panics with %q", name, text)
+				}
+			}()
+			readiness.Handler(leader)
+		}()
+	}
 }
