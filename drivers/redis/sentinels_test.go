@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
 // fakeSentinel answers with what masterFacts returns or an error, or never if that is empty.
@@ -160,6 +165,55 @@ func TestSomeSentinelsRefuse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A write that has no answer may be done still, whatever Sentinel refuses meanwhile. After a lasting error nobody would clean up.
+func TestWriteWithoutAnswerWhileSentinelRefuses(t *testing.T) {
+	t.Parallel()
+	proxy := castest.NewProxy(t, redistest.Start(t).Addr())
+	var refuses atomic.Bool
+	facts := masterFacts(proxy.Addr(), 1, 0)
+	sentinel := fakeServer(t, func(_ string, words []string) string {
+		switch {
+		case refuses.Load():
+			return "-NOAUTH Authentication required.\r\n"
+		case words[0] != "sentinel":
+			return "-ERR unknown command\r\n"
+		case words[1] == "master":
+			return facts
+		}
+		host, port, _ := net.SplitHostPort(proxy.Addr())
+		return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+	})
+	l := openAt(t, redistest.At(sentinel)+"/0?master=main", unprobed)
+	if _, err := l.store.Put(t.Context(), "first", []byte("x"), ""); err != nil { // a connection is open, and the script is known
+		t.Fatal(err)
+	}
+	refuses.Store(true)
+	proxy.Set(castest.Stall)
+	all := l.store.servers.(*primary).sentinels //nolint:forcetypeassert // it is one
+	all.mu.Lock()
+	all.asked = time.Time{} // Sentinel is asked again
+	all.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began, failed := time.Now(), make(chan error, 1)
+	go func() {
+		_, err := l.store.Put(ctx, "n", []byte("x"), "")
+		failed <- err
+	}()
+	locktest.Eventually(t, "Sentinel refuses", func() bool { return all.why(began) != nil })
+	cancel()
+	err := <-failed
+	if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), "NOAUTH") {
+		t.Errorf("%v, want that the outcome is unknown, and why", err)
+	}
+	refuses.Store(false)
+	proxy.Set(castest.Pass)
+	locktest.Eventually(t, "the write is done", func() bool {
+		v, err := l.store.Get(t.Context(), "n")
+		return err == nil && string(v.Data) == "x"
+	})
 }
 
 // The dialer of the connection for notifications may be the first to learn that Sentinel names another primary. It does not wait for the

@@ -199,7 +199,7 @@ func (h *hub) lookForRemovals(l *listener) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.store.config.timeout)
 	defer cancel()
-	removed, err := do(ctx, h.store, func(ctx context.Context) (removed []string, err error) {
+	removed, err := do(ctx, h.store, true, func(ctx context.Context) (removed []string, err error) {
 		found := make([]*goredis.IntCmd, len(keys))
 		err = h.store.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
 			for _, i := range group {
