@@ -227,7 +227,7 @@ func TestNotificationsLearnOfAnotherPrimary(t *testing.T) {
 	}
 	s.clients = append(s.clients, goredis.NewSentinelClient(&goredis.Options{Addr: now, MaxRetries: -1}))
 	st := &store{config: config{prefix: "x:", timeout: timeout}}
-	st.hub = &hub{store: st}
+	st.hub = newHub(st)
 	st.servers = newPrimary(goredis.Options{MaxRetries: -1, DialTimeout: timeout}, s, st.hub.leave)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -244,5 +244,58 @@ func TestNotificationsLearnOfAnotherPrimary(t *testing.T) {
 	case <-closed:
 	case <-time.After(time.Minute):
 		t.Fatal("the hub does not end")
+	}
+}
+
+// dialsInVain are the options of a client whose dials last until their context ends.
+func dialsInVain(t *testing.T) (o goredis.Options, dials chan struct{}) {
+	t.Helper()
+	dials = make(chan struct{}, 10)
+	return goredis.Options{MaxRetries: -1, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dials <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-t.Context().Done():
+		}
+		return nil, errors.New("no connection")
+	}}, dials
+}
+
+// Close waits for no dial that is made in the background, of Sentinel or for the layout of a cluster.
+func TestCloseEndsDialsInTheBackground(t *testing.T) {
+	t.Parallel()
+	o, dials := dialsInVain(t)
+	s := newSentinels(target{master: "main"}, time.Minute)
+	s.clients, s.addr = append(s.clients, goredis.NewSentinelClient(&o)), "127.0.0.1:1"
+	s.askAgain()
+	<-dials
+	_ = locktest.Within(t, 10*time.Second, "closing Sentinel's clients", s.close)
+	o, dials = dialsInVain(t)
+	c := newCluster(o, []string{"127.0.0.1:1"}, time.Minute)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.current(context.WithoutCancel(t.Context()), true)
+		ended <- err
+	}()
+	<-dials
+	_ = locktest.Within(t, 10*time.Second, "closing the cluster", c.close)
+	if err := <-ended; err == nil {
+		t.Error("the layout was loaded")
+	}
+}
+
+// Close waits for no dial of a connection for notifications.
+func TestCloseEndsTheDialForNotifications(t *testing.T) {
+	t.Parallel()
+	o, dials := dialsInVain(t)
+	st := &store{config: config{prefix: "x:", timeout: time.Minute}}
+	st.hub = newHub(st)
+	st.servers = newPrimary(o, nil, st.hub.leave)
+	ended := make(chan error, 1)
+	go func() { ended <- st.hub.watch(context.WithoutCancel(t.Context()), "k", func(cas.Value) {}) }()
+	<-dials
+	_ = locktest.Within(t, 10*time.Second, "Close", func() error { return st.close(t.Context()) })
+	if err := <-ended; err == nil {
+		t.Error("the watch has no error")
 	}
 }
