@@ -124,7 +124,7 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 	refused := ""      // what marks the value that was based on first, if its write was refused
 	var present *state // the value that came with the refusal of the last write
 	pauseFirst := false
-	notSafe := false // the last write was done, but may be forgotten
+	notSafe := false // a write of this call was done, or may have been, and none was confirmed: it may be forgotten
 	for {
 		var err error
 		s := first
@@ -156,10 +156,9 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 		if s.recalled && (!write || err != nil || s.service) {
 			continue // Promise 4: what is not there any more refuses nobody.
 		}
-		if notSafe && err == nil && s.version != "" {
+		if notSafe && err == nil && s.version != "" && !s.mayBeForgotten {
 			write = true // what is written already is written again
 		}
-		notSafe = false
 		if !write || err != nil {
 			if doubt != nil && s.version == doubtful {
 				return errPending(doubt)
@@ -199,7 +198,8 @@ func (l *Locker) change(ctx context.Context, name string, first *state, decide f
 			// was cut short is extended like one whose renewal has no answer.
 			doubt, doubtful = plain(err), s.version
 			inDoubt = inDoubt || !errors.Is(err, ErrConflict)
-			notSafe = errors.Is(err, ErrNotSafe)
+			notSafe = notSafe || errors.Is(err, ErrNotSafe) ||
+				l.config.Info.Failover == driver.GrantsMayBeForgotten && !errors.Is(err, ErrConflict)
 		}
 		if writes++; writes >= maxWrites {
 			return driver.Errorf("after %d writes that were not done: %w", writes, doubt)

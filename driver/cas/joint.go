@@ -58,6 +58,7 @@ func (l *Locker) renewReader(ctx context.Context, lease driver.Lease) (driver.Le
 			write = true
 		}
 		renewed = s
+		s.mayBeForgotten = !write // all are lost
 		return write, nil
 	})
 	for _, one := range together {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,23 +59,26 @@ func TestGrantThatIsNotSafeIsUndone(t *testing.T) {
 	})
 }
 
+// repeated are the calls whose writes are written again until they are safe.
+var repeated = map[string]func(context.Context, *cas.Locker, driver.Lease) error{
+	"renew": func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
+		_, err := l.Renew(ctx, lease)
+		return err
+	},
+	"write data": func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
+		return l.WriteData(ctx, lease, []byte("data"), driver.DataRevision{Token: lease.Token})
+	},
+	"break": func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
+		return l.Break(ctx, lease.Name, driver.BreakToken(lease.Token))
+	},
+	"break now": func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
+		return l.BreakNow(ctx, lease.Name, driver.BreakToken(lease.Token))
+	},
+}
+
 // Renewals, data and breaks that may be forgotten are written again until they are safe, and have not succeeded before.
 func TestWritesThatAreNotSafeAreRepeated(t *testing.T) {
-	for what, call := range map[string]func(context.Context, *cas.Locker, driver.Lease) error{
-		"renew": func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
-			_, err := l.Renew(ctx, lease)
-			return err
-		},
-		"write data": func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
-			return l.WriteData(ctx, lease, []byte("data"), driver.DataRevision{Token: lease.Token})
-		},
-		"break": func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
-			return l.Break(ctx, lease.Name, driver.BreakToken(lease.Token))
-		},
-		"break now": func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
-			return l.BreakNow(ctx, lease.Name, driver.BreakToken(lease.Token))
-		},
-	} {
+	for what, call := range repeated {
 		synctest.Test(t, func(t *testing.T) {
 			store, safe := replicated()
 			safe.Store(true)
@@ -104,6 +108,102 @@ func TestWritesThatAreNotSafeAreRepeated(t *testing.T) {
 			try(time.Second)
 			try(time.Hour)
 		})
+	}
+}
+
+// What is found written, although no write was confirmed by the replicas, is written again until one is: data and breaks, as renewals
+// are always. What ends by itself is not, and nothing is on a store that forgets nothing.
+func TestWritesThatWereNeverConfirmedAreRepeated(t *testing.T) {
+	const noAnswer, conflict = "no answer", "conflict"
+	calls := maps.Clone(repeated)
+	calls["release"] = func(ctx context.Context, l *cas.Locker, lease driver.Lease) error { return l.Release(ctx, lease) }
+	calls["leave"] = func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
+		return l.Leave(ctx, "waiter", []string{lease.Name})
+	}
+	for what, want := range map[string]struct{ forgets, conflict, survives int }{
+		"renew": {3, 3, 2}, "write data": {3, 3, 1}, "break": {3, 3, 1}, "break now": {3, 3, 1}, "release": {1, 1, 1}, "leave": {1, 1, 1},
+	} {
+		for _, c := range []struct {
+			how      string
+			failover driver.Failover
+			writes   int
+		}{
+			{noAnswer, driver.GrantsMayBeForgotten, want.forgets}, {conflict, driver.GrantsMayBeForgotten, want.conflict},
+			{noAnswer, driver.GrantsSurvive, want.survives},
+		} {
+			t.Run(fmt.Sprint(what, ", ", c.how, ", ", c.failover), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newStore()
+					config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch})
+					config.Info.Failover = c.failover
+					l, err := cas.Open(t.Context(), store, config)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
+					lease, err := l.TryAcquire(t.Context(), request("n", "first", time.Minute))
+					if err != nil {
+						t.Fatal(err)
+					}
+					waits := request("n", "w", time.Minute)
+					waits.Waiter, waits.QueueFor = "waiter", time.Minute
+					_, _ = l.TryAcquire(t.Context(), waits)
+					lease.State = driver.LeaseState{} // the position has changed the value
+					writes := 0
+					store.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+						if writes++; writes == 2 && c.how == conflict {
+							store.mu.Lock()
+							store.set(key, store.values[key].Data) // another writes
+							store.mu.Unlock()
+						}
+						w, err := store.apply(key, data, version)
+						switch {
+						case err == nil && writes == 1 && c.how == noAnswer:
+							return cas.Written{}, errNoAnswer
+						case err == nil && writes < 3 && c.failover == driver.GrantsMayBeForgotten:
+							return w, cas.ErrNotSafe
+						}
+						return w, err
+					}
+					if err := calls[what](t.Context(), l, lease); err != nil || writes != c.writes {
+						t.Errorf("%v after %d writes, want %d", err, writes, c.writes)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A reader that is lost is reported at once: there is nothing of its renewal to write again.
+func TestLostReaderWritesNothing(t *testing.T) {
+	store := newStore()
+	config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer, Modes: driver.Modes{Shared: true}}})
+	config.Info.Failover = driver.GrantsMayBeForgotten
+	l, err := cas.Open(t.Context(), store, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
+	var before cas.Value
+	var lease driver.Lease
+	for _, id := range []string{"another", "reader"} {
+		before = store.read(keyOf("n"))
+		shared := request("n", id, time.Minute)
+		shared.Mode = driver.Shared
+		if lease, err = l.TryAcquire(t.Context(), shared); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writes := 0
+	store.put = func(_ context.Context, key string, _ []byte, _ string) (cas.Written, error) {
+		writes++
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		store.set(key, before.Data)
+		return cas.Written{}, errNoAnswer
+	}
+	if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) || writes != 1 {
+		t.Errorf("%v after %d writes", err, writes)
 	}
 }
 

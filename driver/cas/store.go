@@ -13,8 +13,9 @@ var ErrConflict = errors.New("cas: the value has another version")
 
 // ErrNotSafe is what [Store.Put] returns, with the Written, if the write was done, but a fail-over may forget it, as when fewer replicas
 // than wanted have confirmed it. The Locker undoes a grant that is not safe, and fails the request: no hold begins. Renewals, data and
-// breaks are written again until that is safe, and fail if it takes too long. Releases and positions in the queue count as done: a
-// release that is forgotten makes waiters wait for the end of the lease.
+// breaks are written again until that is safe, and fail if it takes too long; with [driver.GrantsMayBeForgotten], also after a write
+// without an answer that was done. Releases and positions in the queue count as done: a release that is forgotten makes waiters wait
+// for the end of the lease.
 var ErrNotSafe = errors.New("cas: the write was done, but a fail-over may forget it")
 
 // RefusedError is an [ErrConflict] with the value that the store had when it refused the write, for a store that returns it with

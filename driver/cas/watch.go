@@ -95,11 +95,11 @@ func (l *Locker) Leave(ctx context.Context, waiter driver.WaiterID, names []stri
 		errs := make([]error, len(names))
 		parallel(len(names), func(i int) {
 			errs[i] = l.change(ctx, names[i], nil, func(s *state) (bool, error) {
+				s.mayBeForgotten = true // the position then ends by itself
 				if s.Position(string(waiter)) == 0 {
 					return false, nil
 				}
 				s.Leave(string(waiter))
-				s.mayBeForgotten = true // the position then ends by itself
 				return true, nil
 			})
 		})

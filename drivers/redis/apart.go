@@ -53,7 +53,7 @@ func deleteAll(ctx context.Context, rawURL string) error {
 func (l *Locker) deleteFrom(ctx context.Context, primary *goredis.Client) error {
 	for cursor := uint64(0); ; {
 		limited, cancel := context.WithTimeout(ctx, l.store.config.timeout)
-		next, err := do(limited, l.store, func(ctx context.Context) (uint64, error) {
+		next, err := do(limited, l.store, false, func(ctx context.Context) (uint64, error) {
 			found, next, err := primary.Scan(ctx, cursor, l.store.key("")+"*", scanCount).Result()
 			if err != nil || len(found) == 0 {
 				return next, err

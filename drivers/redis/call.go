@@ -8,11 +8,15 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // do makes requests, and returns soon after the end of ctx: go-redis keeps the deadline of a context, and does not notice that it was
 // canceled.
-func do[T any](ctx context.Context, s *store, requests func(context.Context) (T, error)) (T, error) {
+//
+// Promise 5: unless they only read, its error is not lasting when ctx ends, whatever Sentinel refuses: a write may be on its way.
+func do[T any](ctx context.Context, s *store, reads bool, requests func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -30,10 +34,14 @@ func do[T any](ctx context.Context, s *store, requests func(context.Context) (T,
 		return r.value, s.unanswered(classify(r.err))
 	case <-ctx.Done():
 		var none T
-		if why := s.servers.why(began); why != nil { // newer versions of go-redis dial again until ctx ends, and keep the reason
+		switch why := s.servers.why(began); { // newer versions of go-redis dial again until ctx ends, and keep the reason
+		case why == nil:
+			return none, s.unanswered(ctx.Err())
+		case reads:
 			return none, fmt.Errorf("%w: %w", ctx.Err(), why)
+		default:
+			return none, fmt.Errorf("%w: %s", ctx.Err(), driver.ErrorText(why))
 		}
-		return none, s.unanswered(ctx.Err())
 	}
 }
 

@@ -44,7 +44,7 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 		f.Detail = e.place + f.Detail
 		report(f)
 	}
-	all, err := do(ctx, l.store, func(ctx context.Context) (all []*goredis.Client, err error) {
+	all, err := do(ctx, l.store, true, func(ctx context.Context) (all []*goredis.Client, err error) {
 		all, _, err = l.store.servers.primaries(ctx)
 		return all, err
 	})
@@ -92,7 +92,7 @@ func (e *examination) lacks(format string, args ...any) {
 }
 
 func (e *examination) readInfo(ctx context.Context) bool {
-	info, err := do(ctx, e.store, func(ctx context.Context) (string, error) {
+	info, err := do(ctx, e.store, true, func(ctx context.Context) (string, error) {
 		pipe := e.client.Pipeline()
 		var all []*goredis.StringCmd
 		for _, section := range []string{"server", "replication", "persistence", "memory"} { // several at once are known since 7.0
@@ -183,7 +183,7 @@ func (e *examination) eviction(context.Context) bool {
 
 // setting reads a setting of the server. known is false without the right to, as with most hosted servers.
 func (e *examination) setting(ctx context.Context, name string) (value string, known bool) {
-	all, err := do(ctx, e.store, func(ctx context.Context) (map[string]string, error) {
+	all, err := do(ctx, e.store, true, func(ctx context.Context) (map[string]string, error) {
 		return e.client.ConfigGet(ctx, name).Result()
 	})
 	value, known = all[name]
@@ -273,7 +273,7 @@ func (e *examination) waking(ctx context.Context) bool {
 	err := func() error {
 		limited, cancel := context.WithTimeout(ctx, e.store.config.timeout)
 		defer cancel()
-		_, err := do(limited, e.store, func(ctx context.Context) (int64, error) {
+		_, err := do(limited, e.store, true, func(ctx context.Context) (int64, error) {
 			client := e.store.servers.some()
 			sub := client.Subscribe(ctx, name)
 			defer func() { _ = sub.Close() }()

@@ -34,7 +34,7 @@ func (e *examination) lookForPrefixes(ctx context.Context) bool {
 			return true
 		}
 		limited, cancel := context.WithTimeout(ctx, e.store.config.timeout)
-		p, err := do(limited, e.store, func(ctx context.Context) (p page, err error) {
+		p, err := do(limited, e.store, true, func(ctx context.Context) (p page, err error) {
 			p.keys, p.next, err = e.client.Scan(ctx, cursor, "*"+cas.ProbeKey, scanCount).Result()
 			return p, err
 		})

@@ -37,7 +37,8 @@ type cluster struct {
 	stale    bool                       // an answer says that the layout has changed
 	loading  *load
 	closed   bool
-	ended    chan struct{} // closed when the cluster is
+	ctx      context.Context //nolint:containedctx // close ends it
+	stop     context.CancelFunc
 }
 
 // layout says which primary has which keys.
@@ -68,8 +69,9 @@ func (l *load) wait(ctx context.Context) error {
 }
 
 func newCluster(o goredis.Options, seeds []string, timeout time.Duration) *cluster {
-	return &cluster{options: o, seeds: seeds, timeout: timeout, clients: map[string]*goredis.Client{}, replicas: map[string]*replicaCount{},
-		ended: make(chan struct{})}
+	c := &cluster{options: o, seeds: seeds, timeout: timeout, clients: map[string]*goredis.Client{}, replicas: map[string]*replicaCount{}}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
 }
 
 // client returns the client of a server.
@@ -233,7 +235,7 @@ func (c *cluster) current(ctx context.Context, fresh bool) (*layout, error) {
 
 // load asks one server after the other for the layout.
 func (c *cluster) load(l *load) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeout)
 	defer cancel()
 	c.mu.Lock()
 	known := []string{}
@@ -291,7 +293,7 @@ func (c *cluster) forget() {
 			c.work.Go(func() {
 				select {
 				case <-time.After(longestCall * c.timeout):
-				case <-c.ended:
+				case <-c.ctx.Done():
 				}
 				_ = client.Close()
 			})
@@ -339,10 +341,8 @@ func (c *cluster) why(time.Time) error { return nil }
 
 func (c *cluster) close() (err error) {
 	c.mu.Lock()
-	if !c.closed {
-		close(c.ended)
-	}
 	c.closed = true
+	c.stop()
 	clients := c.clients
 	c.clients = map[string]*goredis.Client{}
 	c.mu.Unlock()

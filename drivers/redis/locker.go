@@ -160,7 +160,7 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	default:
 		s.old = newOldScripts()
 	}
-	s.hub = &hub{store: s}
+	s.hub = newHub(s)
 	switch {
 	case c.cluster:
 		s.servers = newCluster(o, t.cluster, c.timeout)

@@ -36,6 +36,8 @@ type sentinels struct {
 	tls     *tls.Config
 	saw     func(replicas int) // how many replicas there are, those included that are down
 	moved   func()             // called when there is another primary
+	ctx     context.Context    //nolint:containedctx // close ends it
+	stop    context.CancelFunc
 
 	work     sync.WaitGroup
 	mu       sync.Mutex
@@ -50,6 +52,7 @@ type sentinels struct {
 
 func newSentinels(t target, timeout time.Duration) *sentinels {
 	s := &sentinels{name: t.master, timeout: timeout, tls: t.options.TLSConfig, saw: func(int) {}, moved: func() {}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	for _, addr := range t.sentinels {
 		s.clients = append(s.clients, goredis.NewSentinelClient(&goredis.Options{
 			Addr: addr, Username: t.sentinelUser, Password: t.sentinelPassword, TLSConfig: t.options.TLSConfig, MaxRetries: -1,
@@ -201,7 +204,7 @@ func (s *sentinels) askAgain() {
 	}
 	s.mu.Unlock()
 	if due {
-		s.start(func() { _, _ = s.learn(context.Background()) })
+		s.start(func() { _, _ = s.learn(s.ctx) })
 	}
 }
 
@@ -222,6 +225,7 @@ func (s *sentinels) close() (err error) {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.stop()
 	for _, client := range s.clients {
 		err = errors.Join(err, client.Close())
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,9 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/cas/castest"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
 // fakeSentinel answers with what masterFacts returns or an error, or never if that is empty.
@@ -162,6 +167,55 @@ func TestSomeSentinelsRefuse(t *testing.T) {
 	}
 }
 
+// A write that has no answer may be done still, whatever Sentinel refuses meanwhile. After a lasting error nobody would clean up.
+func TestWriteWithoutAnswerWhileSentinelRefuses(t *testing.T) {
+	t.Parallel()
+	proxy := castest.NewProxy(t, redistest.Start(t).Addr())
+	var refuses atomic.Bool
+	facts := masterFacts(proxy.Addr(), 1, 0)
+	sentinel := fakeServer(t, func(_ string, words []string) string {
+		switch {
+		case refuses.Load():
+			return "-NOAUTH Authentication required.\r\n"
+		case words[0] != "sentinel":
+			return "-ERR unknown command\r\n"
+		case words[1] == "master":
+			return facts
+		}
+		host, port, _ := net.SplitHostPort(proxy.Addr())
+		return fmt.Sprintf("*2\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(host), host, len(port), port)
+	})
+	l := openAt(t, redistest.At(sentinel)+"/0?master=main", unprobed)
+	if _, err := l.store.Put(t.Context(), "first", []byte("x"), ""); err != nil { // a connection is open, and the script is known
+		t.Fatal(err)
+	}
+	refuses.Store(true)
+	proxy.Set(castest.Stall)
+	all := l.store.servers.(*primary).sentinels //nolint:forcetypeassert // it is one
+	all.mu.Lock()
+	all.asked = time.Time{} // Sentinel is asked again
+	all.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began, failed := time.Now(), make(chan error, 1)
+	go func() {
+		_, err := l.store.Put(ctx, "n", []byte("x"), "")
+		failed <- err
+	}()
+	locktest.Eventually(t, "Sentinel refuses", func() bool { return all.why(began) != nil })
+	cancel()
+	err := <-failed
+	if err == nil || driver.OutcomeKnown(err) || !strings.Contains(err.Error(), "NOAUTH") {
+		t.Errorf("%v, want that the outcome is unknown, and why", err)
+	}
+	refuses.Store(false)
+	proxy.Set(castest.Pass)
+	locktest.Eventually(t, "the write is done", func() bool {
+		v, err := l.store.Get(t.Context(), "n")
+		return err == nil && string(v.Data) == "x"
+	})
+}
+
 // The dialer of the connection for notifications may be the first to learn that Sentinel names another primary. It does not wait for the
 // end of that very connection.
 func TestNotificationsLearnOfAnotherPrimary(t *testing.T) {
@@ -173,7 +227,7 @@ func TestNotificationsLearnOfAnotherPrimary(t *testing.T) {
 	}
 	s.clients = append(s.clients, goredis.NewSentinelClient(&goredis.Options{Addr: now, MaxRetries: -1}))
 	st := &store{config: config{prefix: "x:", timeout: timeout}}
-	st.hub = &hub{store: st}
+	st.hub = newHub(st)
 	st.servers = newPrimary(goredis.Options{MaxRetries: -1, DialTimeout: timeout}, s, st.hub.leave)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -190,5 +244,58 @@ func TestNotificationsLearnOfAnotherPrimary(t *testing.T) {
 	case <-closed:
 	case <-time.After(time.Minute):
 		t.Fatal("the hub does not end")
+	}
+}
+
+// dialsInVain are the options of a client whose dials last until their context ends.
+func dialsInVain(t *testing.T) (o goredis.Options, dials chan struct{}) {
+	t.Helper()
+	dials = make(chan struct{}, 10)
+	return goredis.Options{MaxRetries: -1, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dials <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-t.Context().Done():
+		}
+		return nil, errors.New("no connection")
+	}}, dials
+}
+
+// Close waits for no dial that is made in the background, of Sentinel or for the layout of a cluster.
+func TestCloseEndsDialsInTheBackground(t *testing.T) {
+	t.Parallel()
+	o, dials := dialsInVain(t)
+	s := newSentinels(target{master: "main"}, time.Minute)
+	s.clients, s.addr = append(s.clients, goredis.NewSentinelClient(&o)), "127.0.0.1:1"
+	s.askAgain()
+	<-dials
+	_ = locktest.Within(t, 10*time.Second, "closing Sentinel's clients", s.close)
+	o, dials = dialsInVain(t)
+	c := newCluster(o, []string{"127.0.0.1:1"}, time.Minute)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.current(context.WithoutCancel(t.Context()), true)
+		ended <- err
+	}()
+	<-dials
+	_ = locktest.Within(t, 10*time.Second, "closing the cluster", c.close)
+	if err := <-ended; err == nil {
+		t.Error("the layout was loaded")
+	}
+}
+
+// Close waits for no dial of a connection for notifications.
+func TestCloseEndsTheDialForNotifications(t *testing.T) {
+	t.Parallel()
+	o, dials := dialsInVain(t)
+	st := &store{config: config{prefix: "x:", timeout: time.Minute}}
+	st.hub = newHub(st)
+	st.servers = newPrimary(o, nil, st.hub.leave)
+	ended := make(chan error, 1)
+	go func() { ended <- st.hub.watch(context.WithoutCancel(t.Context()), "k", func(cas.Value) {}) }()
+	<-dials
+	_ = locktest.Within(t, 10*time.Second, "Close", func() error { return st.close(t.Context()) })
+	if err := <-ended; err == nil {
+		t.Error("the watch has no error")
 	}
 }

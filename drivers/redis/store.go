@@ -43,7 +43,7 @@ func (s *store) channel(key string) string { return s.key(key) + "@" + strconv.I
 
 // Get implements [cas.Store]. A Locker that only reads needs the right to GET and TIME alone.
 func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
-	return do(ctx, s, func(ctx context.Context) (cas.Value, error) { return s.get(ctx, key) })
+	return do(ctx, s, true, func(ctx context.Context) (cas.Value, error) { return s.get(ctx, key) })
 }
 
 func (s *store) get(ctx context.Context, key string) (cas.Value, error) {
@@ -69,7 +69,7 @@ func (s *store) get(ctx context.Context, key string) (cas.Value, error) {
 
 // GetBatch implements [cas.BatchGetter].
 func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error) {
-	return do(ctx, s, func(ctx context.Context) ([]cas.Value, error) {
+	return do(ctx, s, true, func(ctx context.Context) ([]cas.Value, error) {
 		if s.old != nil {
 			return s.getEach(ctx, keys)
 		}
@@ -121,7 +121,7 @@ func (s *store) getAll(ctx context.Context, keys []string) ([]reading, error) {
 
 // Put implements [cas.Store]. With replicas it is one round trip, too.
 func (s *store) Put(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
-	return do(ctx, s, func(ctx context.Context) (cas.Written, error) {
+	return do(ctx, s, false, func(ctx context.Context) (cas.Written, error) {
 		old, is, err := s.oldKey(key)
 		switch {
 		case err != nil:
@@ -194,7 +194,7 @@ func (s *store) List(ctx context.Context, prefix, page string) ([]cas.Item, stri
 		items []cas.Item
 		next  string
 	}
-	l, err := do(ctx, s, func(ctx context.Context) (listed, error) {
+	l, err := do(ctx, s, true, func(ctx context.Context) (listed, error) {
 		all, layout, err := s.servers.primaries(ctx)
 		if err != nil {
 			return listed{}, err

@@ -434,7 +434,7 @@ func TestNew(t *testing.T) {
 // A watch is in effect when its own subscription is confirmed, not by the confirmation of an earlier one that has ended.
 func TestConfirmationOfAnEarlierWatch(t *testing.T) {
 	t.Parallel()
-	h := &hub{store: &store{}}
+	h := newHub(&store{})
 	l := &listener{due: make(chan struct{}, 1), channels: map[string]*channel{}}
 	h.listener = l
 	join := func(w *watch) {

@@ -16,10 +16,18 @@ import (
 type hub struct {
 	store *store
 	work  sync.WaitGroup
+	ctx   context.Context //nolint:containedctx // close ends it
+	stop  context.CancelFunc
 
 	mu       sync.Mutex
 	closed   bool
 	listener *listener
+}
+
+func newHub(s *store) *hub {
+	h := &hub{store: s}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h
 }
 
 // listener is a connection, with a goroutine that sends and one that receives.
@@ -86,7 +94,7 @@ func (h *hub) join(key, name string, w *watch) (*listener, error) {
 	}
 	l := h.listener
 	if l == nil || l.done {
-		l = &listener{pubsub: h.store.servers.some().Subscribe(context.Background()), due: make(chan struct{}, 1), ended: make(chan struct{}),
+		l = &listener{pubsub: h.store.servers.some().Subscribe(h.ctx), due: make(chan struct{}, 1), ended: make(chan struct{}),
 			channels: map[string]*channel{}}
 		h.listener = l
 		h.work.Go(func() { h.sendAll(l) })
@@ -151,7 +159,7 @@ func (h *hub) sendAll(l *listener) {
 			if len(c.names) == 0 {
 				continue
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), h.store.config.timeout)
+			ctx, cancel := context.WithTimeout(h.ctx, h.store.config.timeout)
 			err := c.send(ctx, c.names...)
 			cancel()
 			if err != nil {
@@ -197,9 +205,9 @@ func (h *hub) lookForRemovals(l *listener) {
 	if len(keys) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), h.store.config.timeout)
+	ctx, cancel := context.WithTimeout(h.ctx, h.store.config.timeout)
 	defer cancel()
-	removed, err := do(ctx, h.store, func(ctx context.Context) (removed []string, err error) {
+	removed, err := do(ctx, h.store, true, func(ctx context.Context) (removed []string, err error) {
 		found := make([]*goredis.IntCmd, len(keys))
 		err = h.store.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
 			for _, i := range group {
@@ -253,8 +261,8 @@ func (h *hub) receiveAll(l *listener) {
 func (h *hub) receive(l *listener) error {
 	idle, tried := time.Now(), false
 	for {
-		// A read ends by its own time limit or with the connection, and by no context.
-		message, err := l.pubsub.ReceiveTimeout(context.Background(), silence)
+		// A read ends by its own time limit or with the connection, and by no context; a dial ends with the context.
+		message, err := l.pubsub.ReceiveTimeout(h.ctx, silence)
 		var timeout net.Error
 		switch {
 		case err == nil:
@@ -277,7 +285,7 @@ func (h *hub) receive(l *listener) error {
 
 // try sends a request that the server answers.
 func (h *hub) try(l *listener) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), h.store.config.timeout)
+	ctx, cancel := context.WithTimeout(h.ctx, h.store.config.timeout)
 	defer cancel()
 	return l.pubsub.Ping(ctx) == nil
 }
@@ -377,6 +385,7 @@ func (h *hub) close() {
 	h.closed = true
 	l := h.listener // an earlier one is ending
 	h.mu.Unlock()
+	h.stop() // first: while a connection is dialed, it cannot be closed
 	if l != nil {
 		l.end()
 	}
