@@ -141,7 +141,7 @@ func LockerOf[L any](locks driver.Locker) (*L, error) {
 //
 //   - as it is, if [FromFunction] marked it and ctx and the hold go on
 //   - with the reason of the context's end, if it has ended: driver.ErrLost, or the cause of the hold's context. [ErrInDoubt]
-//     stays without it, because it says more
+//     stays without it, because it says more. Of the loss of another lock, which the function may return too, it has the text only
 //   - otherwise with the operation, the lock and the backend
 func (k Kind) Run(ctx context.Context, hold Hold, do func(ctx context.Context, lease driver.Lease) error) error {
 	lease, err := k.Lease(hold)
@@ -162,7 +162,7 @@ func (k Kind) Run(ctx context.Context, hold Hold, do func(ctx context.Context, l
 		case err == nil:
 			return nil
 		case ctx.Err() != nil && !errors.Is(err, ErrInDoubt):
-			err = withEndReason(ctx, hold, err)
+			err = withEndReason(ctx, hold, err, marked)
 		case marked:
 			return err
 		}
@@ -202,14 +202,17 @@ func (e *functionError) Unwrap() error { return e.err }
 // withEndReason adds the reason why ctx ended, if err does not have it. If the hold has ended,
 // the error matches the hold's cause, such as [driver.ErrLost]. The caller's context may
 // descend from another hold, whose end is no outcome of this one.
-func withEndReason(ctx context.Context, hold Hold, err error) error {
+func withEndReason(ctx context.Context, hold Hold, err error, fromFn bool) error {
 	cause := context.Cause(ctx)
+	// Promise 4: the loss of another lock is no loss of this one. It is included as text.
+	another := driver.OutcomeKnown(cause) && !errors.Is(context.Cause(hold.Context()), cause)
 	switch {
+	case another && fromFn && driver.OutcomeKnown(err): // the function may return the loss of the other lock
+		return driver.Errorf("%w: %s", ctx.Err(), driver.ErrorText(err))
+	case another:
+		return driver.Errorf("%w (%s)", err, driver.ErrorText(cause))
 	case errors.Is(err, cause):
 		return err
-	case errors.Is(context.Cause(hold.Context()), cause), !driver.OutcomeKnown(cause):
-		return driver.Errorf("%w (%w)", cause, err)
 	}
-	// Promise 4: the loss of another lock is no loss of this one.
-	return driver.Errorf("%w (%s)", err, driver.ErrorText(cause))
+	return driver.Errorf("%w (%w)", cause, err)
 }

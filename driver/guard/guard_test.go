@@ -89,6 +89,12 @@ func TestErrors(t *testing.T) {
 		{name: "the hold ended, the function's", hold: ended(t, driver.ErrLost), err: FromFunction(mine), is: driver.ErrLost, text: "mine"},
 		{name: "the caller ended", ctx: ended(t, context.Canceled), err: mine, is: context.Canceled, not: driver.ErrLost, text: "mine"},
 		{name: "another hold ended", ctx: ended(t, other), err: mine, is: mine, not: driver.ErrLost, text: "the outer hold"},
+		{name: "another hold ended, which the function returns", ctx: ended(t, other), err: FromFunction(fmt.Errorf("step: %w", other)),
+			is: context.Canceled, not: driver.ErrLost, text: "step: the outer hold"},
+		{name: "another hold ended, whose loss the function returns", ctx: ended(t, other), err: FromFunction(driver.ErrLost),
+			is: context.Canceled, not: driver.ErrLost, text: "lost"},
+		{name: "another hold ended, the function's own", ctx: ended(t, other), err: FromFunction(mine), is: mine, not: driver.ErrLost},
+		{name: "another hold ended, and the store refuses", ctx: ended(t, driver.ErrLost), err: driver.ErrLost, is: driver.ErrLost},
 		{name: "in doubt", hold: ended(t, driver.ErrLost), err: ErrInDoubt, is: ErrInDoubt, not: driver.ErrLost},
 		{name: "fenced", err: ErrFenced, is: driver.ErrLost},
 	} {

@@ -22,14 +22,13 @@ const (
 	codeCommandNotFound           = 59
 	codeWriteConcernTimeout       = 64
 	codeInvalidNamespace          = 73
-	codeUnknownWriteConcern       = 79
 	codeIndexOptionsConflict      = 85
 	codeIndexKeyConflict          = 86
 	codeShutdownInProgress        = 91
-	codeUnsatisfiableWriteConcern = 100
 	codeCommandNotSupported       = 115
 	codeDocumentValidationFailure = 121
 	codePrimarySteppedDown        = 189
+	codeNoSuchTransaction         = 251
 	codeNoQueryPlan               = 291 // of the parameter notablescan
 	codeAPIStrict                 = 323
 	codeNotWritablePrimary        = 10107

@@ -27,8 +27,8 @@ const FencesCollection = "holdfast_fences"
 // since the lease must have ended.
 var ErrFenced = guard.ErrFenced
 
-// ErrInDoubt says that the commit of a transaction was sent, and no answer came. It was applied as a
-// whole or not at all.
+// ErrInDoubt says that the commit of a transaction was sent, and no answer says what became of it.
+// It was applied as a whole or not at all.
 var ErrInDoubt = guard.ErrInDoubt
 
 var guards = guard.Kind{Backend: backend, Method: "guard", Limits: limits}
@@ -160,7 +160,6 @@ const (
 	fieldCommits = "commits" // in the fence's document: the number of guarded transactions
 
 	labelTransient = "TransientTransactionError"
-	labelUnknown   = "UnknownTransactionCommitResult"
 )
 
 // attempt takes the steps of [Guard] once. again means that another attempt may succeed.
@@ -267,10 +266,10 @@ func (g *Guard) commit(ctx context.Context, session *mongo.Session) (again bool,
 		switch {
 		case err == nil:
 			return false, nil
-		case hasLabel(err, labelTransient): // also for a repeat: the server does not know the transaction
+		case hasLabel(err, labelTransient) && (n == 0 || hasCode(err, codeNoSuchTransaction)):
+			// The transaction was aborted. Any other refusal can answer a repeat of a commit that was applied, also at n = 0, since the Go
+			// driver itself sends a commit twice if the first answer is lost. It also labels a repeat that it could not send.
 			return true, err
-		case n == 0 && definitelyNotCommitted(err):
-			return false, err
 		case ctx.Err() != nil:
 			return false, driver.Errorf("%w: %w", ErrInDoubt, err)
 		}
@@ -302,17 +301,6 @@ func (g *Guard) endSession(ctx context.Context, session *mongo.Session, committi
 func isTransient(err error) bool {
 	return hasLabel(err, labelTransient) || hasLabel(err, "RetryableWriteError") ||
 		mongo.IsNetworkError(err) || mongo.IsTimeout(err) || mongo.IsDuplicateKeyError(err)
-}
-
-// definitelyNotCommitted reports whether err is the server's own answer that the transaction
-// was not committed. A write concern error is no such answer: the commit was applied, but may
-// not last. The Go driver labels write concern errors as unknown, except two (a write concern
-// that the set does not know or cannot satisfy), and returns each as a command error.
-func definitelyNotCommitted(err error) bool {
-	var reply mongo.CommandError
-	return errors.As(err, &reply) && !hasField(reply.Raw, "writeConcernError") &&
-		!hasCode(err, codeWriteConcernTimeout, codeUnknownWriteConcern, codeShutdownInProgress, codeUnsatisfiableWriteConcern) &&
-		!hasLabel(err, labelUnknown) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err)
 }
 
 func hasLabel(err error, label string) bool {

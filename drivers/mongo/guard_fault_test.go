@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -71,10 +74,12 @@ func TestGuardRetries(t *testing.T) {
 	}
 }
 
+// unacknowledged is a commit that is applied.
+var unacknowledged = bson.D{{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "not acknowledged"}}}}
+
 // A commit whose outcome is unknown is in doubt, whatever else happens: the loss of the hold does not
 // mean that nothing was written, and neither does a refusal of the repeated commit.
 func TestGuardUnknownCommit(t *testing.T) {
-	unacknowledged := bson.D{{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "not acknowledged"}}}}
 	t.Run("loss", func(t *testing.T) {
 		g := newSharedGuardFixture(t)
 		g.guard.commitWindow = 1200 * time.Millisecond
@@ -90,19 +95,53 @@ func TestGuardUnknownCommit(t *testing.T) {
 		}
 		g.wantLines("a")
 	})
-	t.Run("refusal of the repeated commit", func(t *testing.T) {
-		g := newSharedGuardFixture(t)
-		g.guard.commitWindow = 1200 * time.Millisecond
-		a := g.hold("secret a", time.Minute)
-		failCommands(t, g, "commitTransaction", 1000, unacknowledged)
-		g.hooks.before("commitTransaction", func() {
+	for name, first := range map[string]bson.D{
+		"refusal of the repeated commit": unacknowledged,
+		"refusal of the Go driver's own second try": append(bson.D{{Key: "errorLabels", Value: bson.A{"RetryableWriteError"}}},
+			unacknowledged...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newSharedGuardFixture(t)
+			g.guard.commitWindow = 1200 * time.Millisecond
+			a := g.hold("secret a", time.Minute)
+			failCommands(t, g, "commitTransaction", 1000, first)
 			g.hooks.before("commitTransaction", func() {
-				failCommands(t, g, "commitTransaction", 1000, bson.D{{Key: "errorCode", Value: 20}})
+				g.hooks.before("commitTransaction", func() {
+					failCommands(t, g, "commitTransaction", 1000, bson.D{{Key: "errorCode", Value: 20}})
+				})
 			})
+			g.wantErr(g.do(a, g.note("a")), ErrInDoubt)
+			g.wantLines("a")
 		})
-		g.wantErr(g.do(a, g.note("a")), ErrInDoubt)
-		g.wantLines("a")
+	}
+}
+
+// A repeated commit that finds the connections closed is not sent, and the Go driver labels that as transient. It says nothing of the
+// commit before, which was applied.
+func TestGuardRepeatedCommitIsNotSent(t *testing.T) {
+	var g *guardFixture
+	var clears atomic.Bool
+	client := options.Client().SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
+		if e.Type == event.ConnectionCheckOutStarted && clears.Swap(false) {
+			failCommands(t, g, "ping", 1, bson.D{{Key: "closeConnection", Value: true}})
+			if err := g.journal.Database().RunCommand(t.Context(), docOf("ping", 1)).Err(); err == nil {
+				t.Error("the connections were not closed")
+			}
+		}
+	}})
+	g = newGuardFixture(t, mongotest.URI(t), client)
+	a := g.hold("secret a", time.Minute)
+	failCommands(t, g, "commitTransaction", 1, unacknowledged)
+	g.hooks.before("commitTransaction", func() { clears.Store(true) })
+	runs := 0
+	g.must(a, func(ctx context.Context) error {
+		runs++
+		return g.note("a")(ctx)
 	})
+	if runs != 1 || clears.Load() {
+		t.Errorf("the function was run %d times", runs)
+	}
+	g.wantLines("a")
 }
 
 // failCommands makes the next commands of g's client fail that many times.

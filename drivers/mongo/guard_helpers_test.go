@@ -39,10 +39,10 @@ type guardFixture struct {
 	hooks   *hooks
 }
 
-func newGuardFixture(t *testing.T, uri string) *guardFixture {
+func newGuardFixture(t *testing.T, uri string, opts ...*options.ClientOptions) *guardFixture {
 	t.Helper()
 	hooks := &hooks{}
-	client := mongotest.Connect(t, uri, options.Client().SetMonitor(hooks.monitor()).SetAppName(t.Name()))
+	client := mongotest.Connect(t, uri, append(opts, options.Client().SetMonitor(hooks.monitor()).SetAppName(t.Name()))...)
 	coll := mongotest.CollectionOf(t, client)
 	locker := newTestLocker(t, coll)
 	guard, err := NewGuard(locker, coll.Database())

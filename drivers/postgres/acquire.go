@@ -35,7 +35,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req driver.Request) (driver.Lea
 		}
 	}
 	if err != nil {
-		return driver.Lease{}, opError("acquire", req.Name, l.withBlockers(ctx, req.Name, err))
+		return driver.Lease{}, l.withBlockers(ctx, "acquire", req.Name, err)
 	}
 	return lease, nil
 }

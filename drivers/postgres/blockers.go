@@ -153,20 +153,22 @@ func whoDoes(all []blocker) (said []string) {
 	return said
 }
 
-// withBlockers adds to the error of a call that has timed out who may have kept it waiting. The caller still waits for the call.
-func (l *Locker) withBlockers(ctx context.Context, name string, err error) error {
+// withBlockers is opError; of a call that has timed out it also names who may have kept it waiting. The caller still waits for the call.
+func (l *Locker) withBlockers(ctx context.Context, op, name string, err error) error {
+	failed := opError(op, name, err)
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	if name == "" || !late && !hasCode(err, codeLockTimeout) {
-		return err
+		return failed
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	text := ""
 	_ = l.call(ctx, nil, func(ctx context.Context, c *pgx.Conn) error { text = l.blocked(ctx, c, name); return nil })
-	if text == "" {
-		return err
+	var call *driver.OpError
+	if text != "" && errors.As(failed, &call) {
+		call.Err = fmt.Errorf("%w; %s", call.Err, text) // not around err: opError would not find its mark that nothing was sent
 	}
-	return fmt.Errorf("%w; %s", err, text)
+	return failed
 }
 
 // transactions examines whether somebody keeps locks from being granted and renewed.

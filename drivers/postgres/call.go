@@ -18,7 +18,7 @@ import (
 
 // do runs the statements of one call, as call does, and wraps its error.
 func (l *Locker) do(ctx context.Context, op, name string, invalid error, work func(context.Context, *pgx.Conn) error) error {
-	return opError(op, name, l.withBlockers(ctx, name, l.call(ctx, invalid, work)))
+	return l.withBlockers(ctx, op, name, l.call(ctx, invalid, work))
 }
 
 // call runs work on a connection with a time limit. It runs it again after an error that is certain to have changed

@@ -75,5 +75,5 @@ func (l *Locker) doHolder(ctx context.Context, op string, lease driver.Lease, in
 			free()
 		}
 	}
-	return opError(op, lease.Name, l.withBlockers(ctx, lease.Name, err))
+	return l.withBlockers(ctx, op, lease.Name, err)
 }

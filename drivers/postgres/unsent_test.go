@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strings"
@@ -62,5 +63,27 @@ func TestAcquireWithoutAConnectionIsNotSent(t *testing.T) {
 		if !driver.NotSent(err) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no connection was free") {
 			t.Errorf("%v: not sent: %v", err, driver.NotSent(err))
 		}
+	}
+}
+
+// It stays so where the error also names who keeps the row locked, and perhaps the connections busy.
+func TestUnsentAcquireNamesWhoBlocks(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	l := open(t, with(at, "commandTimeout=2s"))
+	if err := l.Release(bounded(t), acquire(t, l, request("job", "a"))); err != nil {
+		t.Fatal(err)
+	}
+	_, pid := console(t, at, `SELECT FROM holdfast_locks WHERE name = 'job' FOR UPDATE`)
+	for range cap(l.slots.quick) {
+		l.slots.quick <- struct{}{}
+	}
+	_, err := l.TryAcquire(t.Context(), request("job", "b"))
+	for range cap(l.slots.quick) {
+		<-l.slots.quick
+	}
+	wantNamed(t, "the request", fmt.Sprint(err), pid)
+	if !driver.NotSent(err) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v: not sent: %v", err, driver.NotSent(err))
 	}
 }
