@@ -2,15 +2,12 @@ package leases
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/internal/cause"
 	"github.com/holdfast-go/holdfast/internal/dispatch"
 	"github.com/holdfast-go/holdfast/internal/engine"
-	"github.com/holdfast-go/holdfast/internal/event"
 )
 
 // managedName is one name in one of its phases. The manager's mu guards all of it.
@@ -91,7 +88,7 @@ func (m *LeaseManager) attempt(n *managedName, c *campaign) {
 	a := c.acquisition
 	grant, err := a.Try(m.client.Closing())
 	if err != nil {
-		m.attemptFailed(n, c, err)
+		m.attemptFailed(n, c)
 		m.client.Work().Done()
 		return
 	}
@@ -113,12 +110,8 @@ func (m *LeaseManager) attempt(n *managedName, c *campaign) {
 }
 
 // attemptFailed plans the next attempt, or drops a name that was removed meanwhile.
-func (m *LeaseManager) attemptFailed(n *managedName, c *campaign, err error) {
+func (m *LeaseManager) attemptFailed(n *managedName, c *campaign) {
 	a := c.acquisition
-	if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed) {
-		// It is retried with a backoff: somebody may repair the record.
-		a.Emit(event.Event{Type: event.Error, Name: n.name, Op: "acquire", Err: err, Time: time.Now()})
-	}
 	a.Identify(m.client.Closing())
 	if !c.watched {
 		c.watched = true

@@ -1,6 +1,7 @@
 package migrating_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -54,3 +55,39 @@ func TestInfoIsTheWeakerOfBoth(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A lock that declares no longest TTL has any up to driver.MaxTTL.
+func TestLockWithoutALongestTTL(t *testing.T) {
+	store := memory.New()
+	limited := func(l driver.Locker, longest time.Duration) driver.Info {
+		info := l.Info()
+		info.Limits.MaxTTL = longest
+		return info
+	}
+	for name, c := range map[string]struct{ locker, old, want time.Duration }{
+		"neither has one": {0, 0, driver.MaxTTL},
+		"the old one has": {0, time.Minute, time.Minute},
+		"the new one has": {time.Minute, 0, time.Minute},
+	} {
+		l, err := migrating.New(unlimited{store, limited(store, c.locker)}, declared{migrating.FromLocker(store), limited(store, c.old)})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if got := l.Info().Limits; got.MaxTTL != c.want {
+			t.Errorf("%s: the longest TTL is %v", name, got.MaxTTL)
+		}
+	}
+	never := driver.Info{Limits: driver.Limits{MinTTL: driver.MaxTTL}}
+	_, err := migrating.New(store, declared{migrating.FromLocker(store), never})
+	if want := driver.FormatDuration(driver.MaxTTL); err == nil || !strings.Contains(err.Error(), want+" to "+want) ||
+		!strings.Contains(err.Error(), driver.FormatDuration(store.Info().Limits.MaxTTL)) {
+		t.Errorf("no TTL suits both: %v; want both ranges", err)
+	}
+}
+
+// unlimited is a Locker with another declaration.
+type unlimited struct {
+	driver.Locker
+	info driver.Info
+}
+
+func (u unlimited) Info() driver.Info { return u.info }

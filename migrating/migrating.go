@@ -18,6 +18,7 @@
 package migrating
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -74,19 +75,24 @@ func New(locker driver.Locker, old Old, opts ...Option) (*Locker, error) {
 		return nil, driver.Invalid("WithOldName", "nil", "a function that returns the name of the old lock")
 	}
 	l.info = l.weaker(locker.Info(), old.Info())
-	if limits := old.Info().Limits; l.info.Limits.MinTTL > l.info.Limits.MaxTTL {
-		return nil, driver.Invalid("old", driver.FormatDuration(limits.MinTTL)+" to "+driver.FormatDuration(limits.MaxTTL),
-			"a lock with TTLs in the range of the new one")
+	if l.info.Limits.MinTTL > l.info.Limits.MaxTTL {
+		return nil, driver.Invalid("old", "with TTLs "+ttls(old.Info().Limits), "a lock with TTLs in the range of the new one, "+
+			ttls(locker.Info().Limits))
 	}
 	return l, nil
+}
+
+// longestTTL is the longest TTL that a lock allows.
+func longestTTL(l driver.Limits) time.Duration { return cmp.Or(l.MaxTTL, driver.MaxTTL) }
+
+func ttls(l driver.Limits) string {
+	return "from " + driver.FormatDuration(l.MinTTL) + " to " + driver.FormatDuration(longestTTL(l))
 }
 
 // weaker is what both locks promise. The records are those of the new lock.
 func (l *Locker) weaker(both, old driver.Info) driver.Info {
 	both.Limits.MinTTL = max(both.Limits.MinTTL, old.Limits.MinTTL)
-	if old.Limits.MaxTTL != 0 {
-		both.Limits.MaxTTL = min(both.Limits.MaxTTL, old.Limits.MaxTTL)
-	}
+	both.Limits.MaxTTL = min(longestTTL(both.Limits), longestTTL(old.Limits))
 	both.Limits.TTLStep = max(both.Limits.TTLStep, old.Limits.TTLStep)
 	both.Expiry, both.Failover = min(both.Expiry, old.Expiry), min(both.Failover, old.Failover)
 	both.FixedTTL = both.FixedTTL || old.FixedTTL

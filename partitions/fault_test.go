@@ -79,46 +79,51 @@ func TestPartitionsBackOff(t *testing.T) {
 	})
 }
 
-// Failed attempts at partitions are reported and repeated.
+// Failed attempts at partitions are reported and repeated, whatever the failure is.
 func TestPartitionsAttemptsFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		var mu sync.Mutex
-		refused := map[string]int{}
-		l := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, lease holdfast.Lease) locktest.Fault {
-			mu.Lock()
-			defer mu.Unlock()
-			name := lease.Name
-			if strings.Contains(name, "member") {
-				name = "member" // an instance tries any of them
-			}
-			if op == locktest.OpAcquire && refused[name] < 3 {
-				refused[name]++
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		})
-		var seen locktest.Events
-		p, err := partitions.New(locktest.NewClient(t, l), "g", 40, locktest.WorkUntilCanceled, holdfast.WithObserver(seen.Observe))
-		if err != nil {
-			t.Fatal(err)
+	for name, failure := range map[string]error{"transient": locktest.ErrInjected, "damaged": driver.Damaged(locktest.ErrInjected),
+		"invalid": driver.Invalid("index", "foreign", "ours")} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { attemptsFail(t, failure) }) })
+	}
+}
+
+func attemptsFail(t *testing.T, failure error) {
+	store := memory.NewStore()
+	var mu sync.Mutex
+	refused := map[string]int{}
+	l := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, lease holdfast.Lease) locktest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		name := lease.Name
+		if strings.Contains(name, "member") {
+			name = "member" // an instance tries any of them
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- p.Run(ctx) }()
-		for begin := time.Now(); len(p.Owned()) < 40; time.Sleep(10 * time.Millisecond) {
-			if time.Since(begin) > time.Minute {
-				t.Fatalf("%d owned after a minute", len(p.Owned()))
-			}
+		if op == locktest.OpAcquire && refused[name] < 3 {
+			refused[name]++
+			return locktest.Fault{Refuse: failure}
 		}
-		if seen.Count(holdfast.EventError) < 3*41 {
-			t.Errorf("%d errors reported", seen.Count(holdfast.EventError))
-		}
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		return locktest.Fault{}
 	})
+	var seen locktest.Events
+	p, err := partitions.New(locktest.NewClient(t, l), "g", 40, locktest.WorkUntilCanceled, holdfast.WithObserver(seen.Observe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- p.Run(ctx) }()
+	for begin := time.Now(); len(p.Owned()) < 40; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("%d owned after a minute", len(p.Owned()))
+		}
+	}
+	if seen.Count(holdfast.EventError) < 3*41 {
+		t.Errorf("%d errors reported", seen.Count(holdfast.EventError))
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }
 
 // Reads that fail for half of the records, in one instance or in all, move nothing.

@@ -222,7 +222,8 @@ func (r *run) owners() []string {
 // holds reports whether this instance holds the lock of a row of the table, and its owner text.
 func (r *run) holds(row int) (owner string, held bool) {
 	if row >= r.n {
-		return r.me, r.membership != nil && r.membership.Name() == r.table.names[row]
+		m := r.membership
+		return r.me, m != nil && m.Name() == r.table.names[row] && m.LeaseErr() == nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/bridge"
+	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/plan"
 )
 
@@ -104,22 +105,58 @@ func TestReadsAreReported(t *testing.T) {
 	}
 }
 
+// newHold takes a lock of its own store, with a clock of elapsed time.
+func newHold(t *testing.T, name string, elapsed *atomic.Int64) *engine.Hold {
+	t.Helper()
+	c, err := holdfast.New(memory.New(), holdfast.WithElapsed(func() time.Duration { return time.Duration(elapsed.Load()) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
+	h, err := c.TryLock(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bridge.Hold(h)
+}
+
+// A member lock that this instance has lost may be another's by the next read, which asks for that one: its name would otherwise
+// be remembered as this instance's own for as long as it holds the lock, and it would not count as a member.
+func TestLostMemberLockIsAnothers(t *testing.T) {
+	b := &withoutOwners{records: map[string]driver.Record{}}
+	c, err := holdfast.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Shutdown(t.Context())
+	var elapsed atomic.Int64
+	r := &run{Partitions: &Partitions{n: 1}, me: "me", membership: newHold(t, memberName("g", 0), &elapsed)}
+	r.table = newTable(bridge.Client(c), "g", r.n, time.Hour, r.holds)
+	read := func(owner string, token uint64) string {
+		b.records[memberName("g", 0)] = driver.Record{Name: memberName("g", 0), State: driver.StateHeld, Owner: owner, Token: token}
+		if err := r.table.read(t.Context(), time.Second, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		return r.table.rows[r.n].owner()
+	}
+	if owner := read("me", 1); owner != "me" || b.asked.Load() != 0 {
+		t.Errorf("own member lock: owner %q after %d single reads", owner, b.asked.Load())
+	}
+	elapsed.Store(int64(time.Hour))
+	if owner := read("newcomer", 2); owner != "newcomer" {
+		t.Errorf("the first read after the loss: owner %q", owner)
+	}
+	r.membership = nil
+	if owner := read("newcomer", 2); owner != "newcomer" {
+		t.Errorf("the second read after the loss: owner %q", owner)
+	}
+}
+
 // The instance "me" knows more of the partitions that it works on than it has read. A partition that it
 // does not work on is not its own, whatever the record says.
 func TestOwners(t *testing.T) {
 	var elapsed atomic.Int64
-	working := func(name string) *work {
-		c, err := holdfast.New(memory.New(), holdfast.WithElapsed(func() time.Duration { return time.Duration(elapsed.Load()) }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
-		h, err := c.TryLock(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &work{hold: bridge.Hold(h)}
-	}
+	working := func(name string) *work { return &work{hold: newHold(t, name, &elapsed)} }
 	lost := working("lost")
 	elapsed.Store(int64(time.Hour))
 	live := working("live")

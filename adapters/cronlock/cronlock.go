@@ -78,7 +78,8 @@ func (j *Jobs) run(name string, fn func(ctx context.Context)) {
 	ctx := context.Background()
 	held, err := j.locks.TryLock(ctx, name)
 	if err != nil {
-		return // skipped; the Client has reported a failure
+		j.locks.ReportRefusal(name, err) // cron takes no error
+		return
 	}
 	defer func() { _ = held.Unlock(ctx) }() // a loss and a failure are reported
 	fn(held.Context())

@@ -75,34 +75,46 @@ func TestSecondUnlock(t *testing.T) {
 // broken is a Locker of a backend that can fail.
 type broken struct {
 	holdfast.Locker
-	fails *atomic.Bool
+	fails *atomic.Pointer[error]
 }
 
 func (b broken) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-	if b.fails.Load() {
-		return holdfast.Lease{}, errors.New("no route to host")
+	if err := b.fails.Load(); err != nil {
+		return holdfast.Lease{}, *err
 	}
 	return b.Locker.TryAcquire(ctx, req)
 }
 
+// Whatever the failure is, each one is reported, and the campaign goes on.
 func TestElectorAnswersWhileTheBackendFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var fails atomic.Bool
-		fails.Store(true)
-		elector, err := gocronlock.NewElector(locktest.NewClient(t, broken{memory.New(), &fails}), "scheduler")
-		if err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		if err := elector.IsLeader(t.Context()); !errors.Is(err, holdfast.ErrHeld) || time.Since(begin) > time.Second {
-			t.Errorf("IsLeader: %v after %v", err, time.Since(begin))
-		}
-		fails.Store(false)
-		time.Sleep(time.Minute)
-		if err := elector.IsLeader(t.Context()); err != nil {
-			t.Errorf("IsLeader of a backend that works again: %v", err)
-		}
-	})
+	for name, failure := range map[string]error{"transient": errors.New("no route to host"), "denied": driver.Denied(errors.New("read-only")),
+		"invalid": driver.Invalid("index", "foreign", "ours")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var fails atomic.Pointer[error]
+				fails.Store(&failure)
+				var events locktest.Events
+				client := locktest.NewClient(t, broken{memory.New(), &fails}, holdfast.WithObserver(events.Observe))
+				elector, err := gocronlock.NewElector(client, "scheduler")
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				if err := elector.IsLeader(t.Context()); !errors.Is(err, holdfast.ErrHeld) || time.Since(begin) > time.Second {
+					t.Errorf("IsLeader: %v after %v", err, time.Since(begin))
+				}
+				time.Sleep(time.Minute)
+				if n := events.Failures("acquire"); n < 5 {
+					t.Errorf("%d failures reported in a minute", n)
+				}
+				fails.Store(nil)
+				time.Sleep(time.Minute)
+				if err := elector.IsLeader(t.Context()); err != nil {
+					t.Errorf("IsLeader of a backend that works again: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // The jobs of a leader that loses the lock see that before another leads.

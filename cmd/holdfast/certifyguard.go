@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/engine"
+	"github.com/holdfast-go/holdfast/internal/settings"
 	"github.com/holdfast-go/holdfast/lockertest"
 )
 
@@ -51,10 +52,9 @@ const guardedTTL = time.Minute
 func writeLate(
 	ctx context.Context, l driver.Locker, write func(context.Context, driver.Locker, driver.Lease, string) (string, error),
 ) (late error, before string, err error) {
-	limits := l.Info().Limits
+	ttl := settings.ClampTTL(guardedTTL, l.Info().Limits)
 	hold := func(value string) (driver.Lease, error) {
-		lease, err := l.TryAcquire(ctx, driver.Request{Name: "guarded", Owner: "certify", ID: driver.NewLeaseID(engine.NewID()),
-			TTL: max(limits.MinTTL, min(limits.MaxTTL, guardedTTL))})
+		lease, err := l.TryAcquire(ctx, driver.Request{Name: "guarded", Owner: "certify", ID: driver.NewLeaseID(engine.NewID()), TTL: ttl})
 		if err == nil {
 			_, err = write(ctx, l, lease, value)
 		}

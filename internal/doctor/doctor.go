@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
 // What is examined of every backend.
@@ -104,8 +105,7 @@ func Examine(ctx context.Context, l driver.Locker) (*Report, error) {
 
 // probe takes the probe lock, renews, reads and releases it, and removes its record.
 func (r *Report) probe(ctx context.Context, l driver.Locker) {
-	limits := l.Info().Limits
-	ttl := min(max(probeTTL, limits.MinTTL), limits.MaxTTL)
+	ttl := settings.ClampTTL(probeTTL, l.Info().Limits)
 	req := driver.Request{Name: driver.ProbeName, ID: driver.NewLeaseID(newID()), Owner: "holdfast doctor", TTL: ttl}
 	begun := time.Now()
 	lease, took, err := r.acquire(ctx, l, req)

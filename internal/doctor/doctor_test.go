@@ -70,6 +70,19 @@ func TestWithoutAChecker(t *testing.T) {
 	})
 }
 
+// A lock that declares no longest TTL has any.
+func TestProbeWithoutALongestTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { wantHealthy(t, examineLocker(t, endless{memory.New()})) })
+}
+
+type endless struct{ driver.Locker }
+
+func (e endless) Info() driver.Info {
+	info := e.Locker.Info()
+	info.Limits.MaxTTL = 0
+	return info
+}
+
 type uncheckable struct{ driver.Locker }
 
 func (uncheckable) Capabilities() driver.Capabilities { return driver.Capabilities{} }

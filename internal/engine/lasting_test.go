@@ -85,35 +85,44 @@ func TestWaiterSurvivesALastingError(t *testing.T) {
 	}
 }
 
-// A runner and a LeaseManager never give up: they report and retry from the first request on.
+// A runner and a LeaseManager never give up: they report and retry from the first request on. An argument that the backend does not
+// allow is such a failure, because the names and options were checked before: it is a rule of something that a person can change.
 func TestRunnersAndManagersRetryLastingErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, l driver.Lease) (fault locktest.Fault) {
-			if op == locktest.OpAcquire && time.Since(start) < time.Minute {
-				fault.Refuse = refusal("acquire", l.Name, driver.Denied)
-			}
-			return fault
-		})
-		reported := map[string]int{}
-		c := locktest.NewClient(t, f, holdfast.WithObserver(func(e holdfast.Event) {
-			if e.Type == holdfast.EventError {
-				reported[e.Name]++
-			}
-		}))
-		m := locktest.NewManager(t, c)
-		locktest.MustAdd(t, m, "managed")
-		if err := locktest.NewRunner(t, c).Run(t.Context(), locktest.EmptyTask); err != nil || time.Since(start) < time.Minute {
-			t.Errorf("Run: %v after %v", err, time.Since(start))
+	for what, mark := range map[string]func(error) error{"denied": driver.Denied, "damaged": driver.Damaged,
+		"invalid": func(error) error { return driver.Invalid("index", "foreign", "ours") }} {
+		t.Run(what, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { retriesLasting(t, mark) }) })
+	}
+}
+
+func retriesLasting(t *testing.T, mark func(error) error) {
+	start := time.Now()
+	f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, l driver.Lease) (fault locktest.Fault) {
+		if op == locktest.OpAcquire && time.Since(start) < time.Minute {
+			fault.Refuse = refusal("acquire", l.Name, mark)
 		}
-		time.Sleep(time.Minute)
-		if _, held := m.Hold("managed"); !held {
-			t.Error("the manager does not hold its name")
-		}
-		if err := c.Shutdown(t.Context()); err != nil || reported["job"] < 3 || reported["managed"] < 3 {
-			t.Errorf("reported: %v, Shutdown: %v", reported, err)
-		}
+		return fault
 	})
+	reported := map[string]int{}
+	c := locktest.NewClient(t, f, holdfast.WithObserver(func(e holdfast.Event) {
+		if e.Type == holdfast.EventError {
+			reported[e.Name]++
+		}
+	}))
+	m := locktest.NewManager(t, c)
+	locktest.MustAdd(t, m, "managed")
+	if err := locktest.NewRunner(t, c).Run(t.Context(), locktest.EmptyTask); err != nil || time.Since(start) < time.Minute {
+		t.Errorf("Run: %v after %v", err, time.Since(start))
+	}
+	time.Sleep(time.Minute)
+	if _, held := m.Hold("managed"); !held {
+		t.Error("the manager does not hold its name")
+	}
+	if err := c.Shutdown(t.Context()); err != nil || reported["job"] < 3 || reported["managed"] < 3 {
+		t.Errorf("reported: %v, Shutdown: %v", reported, err)
+	}
+	if n := f.Count(locktest.OpAcquire); reported["job"]+reported["managed"] != n-2 {
+		t.Errorf("%d requests, of which two were granted; reported: %v", n, reported)
+	}
 }
 
 // A release that is denied is retried: a person may repair the backend before the lease expires.

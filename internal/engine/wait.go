@@ -42,7 +42,15 @@ func (a *Acquisition) waitUntilGranted(ctx context.Context, w *localWaiter) (g G
 func (a *Acquisition) isFinal(err error) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed) || driver.Lasting(err) && !a.goesOn()
+	switch {
+	case errors.Is(err, driver.ErrClosed):
+		return true
+	case errors.Is(err, driver.ErrInvalid):
+		// Promise 9: an election goes on. Its arguments were checked when the runner was made, so what the backend does not allow is
+		// something that a person can change there.
+		return a.policy.Role == telemetry.Plain
+	}
+	return driver.Lasting(err) && !a.goesOn()
 }
 
 // sendFirst sends the first request of a waiter whose turn it is, after other processes had time to send theirs.

@@ -171,11 +171,16 @@ func (r *Renewer) run() {
 // if there are no entries.
 func (r *Renewer) step() (wait time.Duration, some bool) {
 	var actions []func() // without the mutex
+	var lost []*Entry
 	r.mu.Lock()
 	now := r.now()
 	for r.entries.Len() > 0 && r.entries.First().due() <= now {
-		if action := r.advance(r.entries.First(), now); action != nil {
+		e := r.entries.First()
+		if action := r.advance(e, now); action != nil {
 			actions = append(actions, action)
+		}
+		if e.phase == ended {
+			lost = append(lost, e)
 		}
 	}
 	r.due.Start()
@@ -183,6 +188,9 @@ func (r *Renewer) step() (wait time.Duration, some bool) {
 		wait = r.entries.First().due() - now
 	}
 	r.mu.Unlock()
+	for _, e := range lost {
+		e.owner.Cancel(e.LostErr()) // Promise 2: all contexts end before the hook, which may be slow, notes the first loss.
+	}
 	for _, action := range actions {
 		action()
 	}

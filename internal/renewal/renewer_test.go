@@ -33,6 +33,7 @@ type ownerFunc func(cause error)
 func (f ownerFunc) Lost(cause error)      { f(cause) }
 func (f ownerFunc) Renewed(time.Duration) {}
 func (f ownerFunc) Overran()              {}
+func (f ownerFunc) Cancel(error)          {}
 
 // An entry that waits for its next call is in its queue once, also when a call that is no longer
 // waited for succeeds meanwhile.

@@ -107,7 +107,7 @@ func (c Config) Resolve(l driver.Limits) (Settings, error) {
 	if slices.Contains(c.Observers, nil) {
 		return s, driver.Invalid("observer", "nil", "a function")
 	}
-	s.TTL = clampTTL(defaultTTL, l)
+	s.TTL = ClampTTL(defaultTTL, l)
 	if c.TTL.Set {
 		s.TTL = c.TTL.Duration
 	}
@@ -187,9 +187,9 @@ func (s Settings) OnlyExclusive(what string) error {
 	return driver.Invalid("Mode", s.Mode.String(), driver.Exclusive.String()+" for "+what)
 }
 
-// clampTTL moves the default TTL into the backend's range. A TTL that a user has set is not
+// ClampTTL moves a default TTL into the backend's range. A TTL that a user has set is not
 // changed.
-func clampTTL(d time.Duration, l driver.Limits) time.Duration {
+func ClampTTL(d time.Duration, l driver.Limits) time.Duration {
 	if l.MaxTTL > 0 {
 		d = min(d, l.MaxTTL)
 	}

@@ -176,8 +176,10 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	}
 	record := driver.Record{Name: claim.Name, State: driver.StateHeld, Owner: ownerOf(holder)}
 	if ms, ok := raw.Lookup("left").AsInt64OK(); ok {
+		const longest = int64(driver.MaxTTL / time.Millisecond) // a time.Duration has no more than 292 years
+		left := time.Duration(min(max(ms, -longest), longest)) * time.Millisecond
 		// It is taken Skew after its end. A document that is present after that waits for its removal.
-		if record.Remaining = time.Duration(ms)*time.Millisecond + s.Skew; record.Remaining > 0 {
+		if record.Remaining = left + s.Skew; record.Remaining > 0 {
 			record.RemainingKnown = true
 		} else {
 			record.Remaining = 0

@@ -193,6 +193,32 @@ func TestEndOfALease(t *testing.T) {
 	}
 }
 
+// People write dates of other centuries to keep a lock, or none at all. The time left does not overflow.
+func TestDatesFarAway(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), mongotest.Collection(t)
+	for name, schema := range map[string]mongolock.Schema{"ShedLock": mongolock.ShedLock(),
+		"held while present": {Until: "lockUntil", Owner: "lockedBy", HeldWhilePresent: true}} {
+		l := newLock(t, c, schema)
+		for year := -9000; year <= 9999; year += 100 {
+			until := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+			past := time.Until(until) < 0
+			if past && !schema.HeldWhilePresent {
+				continue
+			}
+			if _, err := c.UpdateByID(ctx, "job", bson.M{"$set": bson.M{"lockUntil": until, "lockedBy": "old-host"}},
+				options.UpdateOne().SetUpsert(true)); err != nil {
+				t.Fatal(err)
+			}
+			var held *driver.HeldError
+			if err := l.Acquire(ctx, claim("a")); !errors.As(err, &held) || past != (held.Record.Remaining == 0) ||
+				past == held.Record.RemainingKnown || !past && held.Record.Remaining < 36*365*24*time.Hour {
+				t.Errorf("%s: the year %d: %v", name, year, err)
+			}
+		}
+	}
+}
+
 // A document that no such program writes is left as it is.
 func TestDamagedDocuments(t *testing.T) {
 	t.Parallel()

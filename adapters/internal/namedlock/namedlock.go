@@ -11,6 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/bridge"
+	"github.com/holdfast-go/holdfast/internal/engine"
+	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/settings"
 )
 
@@ -18,6 +20,7 @@ import (
 // caller has unlocked it, also after its lease was lost. All methods are safe for concurrent use.
 type Set struct {
 	client  *holdfast.Client
+	emit    engine.Emit
 	minHold time.Duration
 	opts    []holdfast.Option
 
@@ -52,25 +55,36 @@ func New(client *holdfast.Client, minHold time.Duration, opts ...holdfast.Option
 	if client == nil {
 		return nil, driver.Invalid("client", "nil", "a Client")
 	}
-	if err := CheckOptions(client, opts); err != nil {
+	cfg, err := config(client, opts)
+	if err != nil {
 		return nil, err
 	}
-	return &Set{client: client, minHold: minHold, opts: opts, names: map[string]*name{}}, nil
+	s, err := cfg.Resolve(client.Info().Limits)
+	if err != nil {
+		return nil, err
+	}
+	return &Set{client: client, emit: bridge.Client(client).EmitTo(s.Observers), minHold: minHold, opts: opts, names: map[string]*name{}}, nil
 }
 
 // CheckOptions returns an error if an option is nil, or if the options or the Client's defaults ask for a shared lock: those that
 // the adapters serve know exclusive ones alone, and everybody would have it.
 func CheckOptions(client *holdfast.Client, opts []holdfast.Option) error {
+	_, err := config(client, opts)
+	return err
+}
+
+// config applies options over the Client's defaults.
+func config(client *holdfast.Client, opts []holdfast.Option) (settings.Config, error) {
 	cfg := bridge.Client(client).Defaults()
 	for _, o := range opts {
 		if o == nil || !bridge.Apply(o, &cfg) {
-			return settings.ErrNilOption
+			return cfg, settings.ErrNilOption
 		}
 	}
 	if cfg.Shared {
-		return settings.Settings{Mode: driver.Shared}.OnlyExclusive("the lock of an adapter")
+		return cfg, settings.Settings{Mode: driver.Shared}.OnlyExclusive("the lock of an adapter")
 	}
-	return nil
+	return cfg, nil
 }
 
 // CheckMinHold returns an error unless a minimum hold is positive.
@@ -95,6 +109,14 @@ func (s *Set) Lock(ctx context.Context, n string) (*Held, error) {
 // this process or elsewhere.
 func (s *Set) TryLock(ctx context.Context, n string) (*Held, error) {
 	return s.lock(ctx, n, s.client.TryDo, false)
+}
+
+// ReportRefusal reports an error of TryLock to the observers, for a caller that has nobody to return it to. It leaves out those that
+// the Client has reported itself, and those that are no failures: another holds the lock, or the Client is shut down.
+func (s *Set) ReportRefusal(n string, err error) {
+	if driver.Lasting(err) || errors.Is(err, driver.ErrInvalid) {
+		s.emit(event.Event{Type: event.Error, Name: n, Op: "acquire", Err: err, Time: time.Now()})
+	}
 }
 
 type do func(ctx context.Context, name string, fn func(context.Context) error, opts ...holdfast.Option) error
