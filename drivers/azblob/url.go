@@ -124,6 +124,12 @@ func parseURL(rawURL string) (location, error) {
 	case !containerName.MatchString(w.container) || len(w.container) < 3 || len(w.container) > 63:
 		return invalid("with container "+quoteSafe(w.container), form+", CONTAINER being 3 to 63 lower-case letters, digits and single dashes")
 	}
+	switch { // otherwise another credential would be used without a word
+	case query.Has(paramClientID) && w.clientID == "":
+		return location{}, driver.Invalid("URL parameter "+paramClientID, "empty", "the client ID of a managed identity")
+	case query.Has(paramClientID) && w.account == emulator:
+		return location{}, driver.Invalid("URL parameter "+paramClientID, "given", "absent with account "+emulator+", which has a key")
+	}
 	if w.prefix = strings.TrimSuffix(w.prefix, "/"); !validPrefix(w.prefix) {
 		return invalid("with prefix "+quoteSafe(w.prefix), form+", PREFIX being "+prefixRule)
 	}

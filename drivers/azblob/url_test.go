@@ -64,6 +64,7 @@ func TestInvalidURL(t *testing.T) {
 		"azblob://account1/leases#f", "azblob://user:" + secret + "@account1/leases", "azblob://account1/leases?sig=" + secret,
 		"azblob://account1/leases?x=1", "azblob://account1/leases?endpoint=x", "azblob://account1/leases?endpoint=ftp://x",
 		"azblob://account1/leases?endpoint=",
+		"azblob://account1/leases?client_id=", "azblob://emulator/leases?client_id=x",
 		"azblob://account1/leases?endpoint=https%3A%2F%2Fx%2F%3Fsig%3D" + secret, "azblob://account1/leases?endpoint=https://u:" + secret + "@x",
 		"azblob://AccountName=a;AccountKey=" + secret + "==/leases", "azblob://" + secret + "=/leases", "azblob://account1/AccountKey=" + secret,
 		"azblob://account1/leases&sig=" + secret, "azblob://account1/leases;AccountKey=" + secret + "==/x",
