@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/tls"
+	"reflect"
 	"regexp"
 	"strconv"
 	"sync"
@@ -127,14 +128,23 @@ func targetOf(client goredis.UniversalClient) (t target, err error) {
 			return t, driver.Invalid("client", "with ClusterSlots", "one of a Redis Cluster, which says itself where its keys are")
 		}
 		t.cluster = o.Addrs
-		t.options = goredis.Options{
-			ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, Protocol: o.Protocol, Username: o.Username,
-			Password: o.Password, CredentialsProvider: o.CredentialsProvider, CredentialsProviderContext: o.CredentialsProviderContext,
-			TLSConfig: o.TLSConfig, PoolSize: o.PoolSize, DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix,
-		}
+		t.options = ofOneServer(o)
 		return t, nil
 	}
 	return t, driver.Invalid("client", "of another kind", "a *redis.Client of one server or of Sentinel, or a *redis.ClusterClient")
+}
+
+// ofOneServer are the options of a cluster's client that a client of one server has, too. They are found by name: newer versions of
+// go-redis have more of them, some of which a login needs.
+func ofOneServer(cluster *goredis.ClusterOptions) (o goredis.Options) {
+	from, to := reflect.ValueOf(cluster).Elem(), reflect.ValueOf(&o).Elem()
+	for i := range from.NumField() {
+		field := from.Type().Field(i)
+		if into := to.FieldByName(field.Name); into.CanSet() && into.Type() == field.Type {
+			into.Set(from.Field(i))
+		}
+	}
+	return o
 }
 
 // open makes a Locker.
