@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -36,6 +37,7 @@ type cluster struct {
 	layout   *layout                    // nil at first
 	stale    bool                       // an answer says that the layout has changed
 	loading  *load
+	failedAt map[string]time.Time // when a server gave no layout, unless it has since
 	closed   bool
 	ctx      context.Context //nolint:containedctx // close ends it
 	stop     context.CancelFunc
@@ -69,7 +71,8 @@ func (l *load) wait(ctx context.Context) error {
 }
 
 func newCluster(o goredis.Options, seeds []string, timeout time.Duration) *cluster {
-	c := &cluster{options: o, seeds: seeds, timeout: timeout, clients: map[string]*goredis.Client{}, replicas: map[string]*replicaCount{}}
+	c := &cluster{options: o, seeds: seeds, timeout: timeout, clients: map[string]*goredis.Client{}, replicas: map[string]*replicaCount{},
+		failedAt: map[string]time.Time{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -242,10 +245,17 @@ func (c *cluster) load(l *load) {
 	if c.layout != nil {
 		known = slices.Clone(c.layout.primaries)
 	}
-	c.mu.Unlock()
 	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
+	// All requests wait for the load: one server that hangs must not delay each.
+	slices.SortStableFunc(known, func(a, b string) int { return c.failedAt[a].Compare(c.failedAt[b]) })
+	c.mu.Unlock()
 	for _, addr := range append(known, c.seeds...) {
 		one, err := c.ask(ctx, addr)
+		c.mu.Lock()
+		if delete(c.failedAt, addr); err != nil {
+			c.failedAt[addr] = time.Now()
+		}
+		c.mu.Unlock()
 		if err == nil {
 			l.layout, l.err = one, nil
 			break
@@ -278,6 +288,7 @@ func (c *cluster) replace(l *layout) {
 		counts[addr].known.Store(int64(n))
 	}
 	c.layout, c.replicas = l, counts
+	maps.DeleteFunc(c.failedAt, func(addr string, _ time.Time) bool { return !slices.Contains(l.primaries, addr) })
 	c.forget()
 }
 
