@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// ProbeKey is the key at which conditional writes are tried. It is no lock's. missingKey never has a value.
+// ProbeKey is the key at which conditional writes are tried, and that of no lock. missingKey never has a value. A [Store] that waits for
+// replicas need not do so for keys that begin with ProbeKey.
 const (
 	ProbeKey   = "~probe"
 	missingKey = "~probe-missing"

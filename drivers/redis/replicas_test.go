@@ -98,6 +98,16 @@ func TestGrantNeedsTheReplica(t *testing.T) {
 	}
 }
 
+// A program can start while replicas are missing. It is granted nothing, and the error says why.
+func TestOpenWithoutTheReplica(t *testing.T) {
+	t.Parallel()
+	l := openAt(t, redistest.Start(t).URL(), WithReplicas(1))
+	_, err := l.TryAcquire(t.Context(), request("n", "a"))
+	if !errors.Is(err, cas.ErrNotSafe) || !strings.Contains(err.Error(), "0 of 1 replicas") {
+		t.Errorf("granted without the replica: %v", err)
+	}
+}
+
 func TestMajority(t *testing.T) {
 	for replicas, want := range []int{0, 1, 1, 2, 2, 3} {
 		if got := majority(replicas); got != want {

@@ -136,7 +136,7 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 			_ = confirmed() // it may have got the number of replicas
 			b.ask()
 			written = script(ctx, b.pipe, []string{s.key(key)}, args...)
-			confirmed = s.addWait(ctx, b)
+			confirmed = s.addWait(ctx, b, key)
 			return written
 		}
 		err = s.send(ctx, s.key(key), false, put)
