@@ -81,3 +81,12 @@ func ownedBy(addr string, n int) string {
 	host, port, _ := strings.Cut(addr, ":")
 	return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:%d\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\na\r\n", n-1, len(host), host, port)
 }
+
+// ownedByAll is the answer that several primaries have slots.
+func ownedByAll(addrs ...string) string {
+	answer := fmt.Sprintf("*%d\r\n", len(addrs))
+	for _, addr := range addrs {
+		answer += strings.TrimPrefix(ownedBy(addr, slots), "*1\r\n")
+	}
+	return answer
+}

@@ -161,6 +161,9 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 		o.TLSConfig = o.TLSConfig.Clone()
 		o.TLSConfig.MinVersion = tls.VersionTLS12
 	}
+	if o.Dialer == nil {
+		o.Dialer = dialer(c.timeout, o.TLSConfig)
+	}
 	switch {
 	case !c.oldKeys:
 	case c.oldKey == nil:

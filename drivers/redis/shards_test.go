@@ -2,12 +2,7 @@ package redis
 
 import (
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	goredis "github.com/redis/go-redis/v9"
 )
 
 // The replicas of a shard count, also those that are down, and no others. After a fail-over the former primary is one of them, until it is
@@ -46,29 +41,5 @@ func TestShards(t *testing.T) {
 		if got := fmt.Sprint(map[string][]string(now), " ", homeless); got != test.want {
 			t.Errorf("%s: %s, want %s", what, got, test.want)
 		}
-	}
-}
-
-// A primary that is dead is asked for the layout last from then on: all requests wait for the load, those to other primaries, too.
-func TestDeadPrimaryIsAskedLast(t *testing.T) {
-	t.Parallel()
-	var asked atomic.Int32
-	dead := fakeServer(t, func(string, []string) string {
-		asked.Add(1)
-		return ""
-	})
-	alive := fakeNode(t, func(own string) string {
-		one, other := ownedBy(own, slots), ownedBy(dead, slots)
-		return "*2\r\n" + strings.TrimPrefix(one, "*1\r\n") + strings.TrimPrefix(other, "*1\r\n")
-	})
-	c := newCluster(goredis.Options{MaxRetries: -1, ContextTimeoutEnabled: true}, []string{alive}, 400*time.Millisecond)
-	defer func() { _ = c.close() }()
-	for range 20 {
-		if _, err := c.current(t.Context(), true); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := asked.Load(); n > 1 {
-		t.Errorf("the dead primary was asked %d times", n)
 	}
 }
