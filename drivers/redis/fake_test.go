@@ -59,11 +59,17 @@ func readRequest(r *bufio.Reader) (words []string, err error) {
 	return words, nil
 }
 
-// fakeNode is a server of a cluster that knows one primary and no replicas. answer returns what it answers about the layout.
+// fakeNode is a server of a cluster that knows one primary and no replicas, and has no values. answer returns what it answers about the
+// layout.
 func fakeNode(t *testing.T, answer func(own string) string) (addr string) {
 	t.Helper()
 	return fakeServer(t, func(own string, words []string) string {
+		if words[0] == "get" {
+			return "$-1\r\n"
+		}
 		switch strings.Join(words, " ") {
+		case "time":
+			return "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n"
 		case "ping":
 			return "+PONG\r\n"
 		case "cluster slots":

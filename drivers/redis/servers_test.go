@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
@@ -38,6 +40,27 @@ func TestNoPrimaryIsKnown(t *testing.T) {
 	for what, err := range map[string]error{"get": got, "batch": batch, "put": first, "put again": next, "acquire": acquired} {
 		if err == nil || !strings.Contains(err.Error(), errNoPrimary.Error()) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A primary that does not answer fails the read of its own keys, and of no others.
+func TestBatchWithASilentPrimary(t *testing.T) {
+	t.Parallel()
+	gone := silent(t)
+	alive := fakeNode(t, func(own string) string {
+		return "*2\r\n" + strings.TrimPrefix(ownedBy(gone, slots), "*1\r\n") + strings.TrimPrefix(ownedBy(own, slots/2), "*1\r\n")
+	})
+	l := openAt(t, "redis://"+alive+"/?cluster=true&commandTimeout=1s", unprobed)
+	var names []string
+	for i := range 20 {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	records, errs := l.InspectBatch(t.Context(), "", names)
+	for i, name := range names {
+		is := slotOf(l.store.key(lockrecord.Key(name))) < slots/2
+		if is != (errs[i] == nil) || is && records[i].State != driver.StateFree {
+			t.Errorf("%s, of the one that answers: %v: %v, %v", name, is, records[i].State, errs[i])
 		}
 	}
 }

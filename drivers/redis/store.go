@@ -73,28 +73,37 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 		if s.old != nil {
 			return s.getEach(ctx, keys)
 		}
-		read, err := s.getAll(ctx, keys)
-		values := make([]cas.Value, len(keys))
-		for i := 0; i < len(keys) && err == nil; i++ {
-			values[i], err = read[i].value()
+		values, failed := make([]cas.Value, len(keys)), cas.BatchError{}
+		for i, r := range s.getAll(ctx, keys) {
+			v, err := r.value()
 			switch {
 			case isRedirect(err):
-				values[i], err = s.get(ctx, keys[i])
+				v, err = s.get(ctx, keys[i])
 			case errors.Is(classify(err), driver.ErrDamaged):
-				values[i], err = cas.Value{Version: "no string", Now: read[i].now.Val()}, nil // it has no data, and counts as damaged
+				v, err = cas.Value{Version: "no string", Now: r.now.Val()}, nil // it has no data, and counts as damaged
+			}
+			if values[i] = v; err != nil {
+				failed[keys[i]] = s.unanswered(classify(err))
 			}
 		}
-		return values, err
+		if len(failed) > 0 {
+			return values, failed
+		}
+		return values, nil
 	})
 }
 
-// reading has the answers to the requests for a value.
+// reading has the answers to the requests for a value. err is that of a server that did not answer.
 type reading struct {
 	now *goredis.TimeCmd
 	got *goredis.StringCmd
+	err error
 }
 
 func (r reading) value() (cas.Value, error) {
+	if r.err != nil {
+		return cas.Value{}, r.err
+	}
 	if err := r.now.Err(); err != nil {
 		return cas.Value{}, err
 	}
@@ -109,14 +118,18 @@ func (r reading) value() (cas.Value, error) {
 }
 
 // getAll reads the values of keys.
-func (s *store) getAll(ctx context.Context, keys []string) ([]reading, error) {
+func (s *store) getAll(ctx context.Context, keys []string) []reading {
 	read := make([]reading, len(keys))
-	return read, s.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
+	errs := s.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
 		now := pipe.Time(ctx)
 		for _, i := range group {
-			read[i] = reading{now, pipe.Get(ctx, s.key(keys[i]))}
+			read[i].now, read[i].got = now, pipe.Get(ctx, s.key(keys[i]))
 		}
 	})
+	for i, err := range errs {
+		read[i].err = err
+	}
+	return read
 }
 
 // Put implements [cas.Store]. With replicas it is one round trip, too.
@@ -243,11 +256,13 @@ func (s *store) items(ctx context.Context, keys []string) ([]cas.Item, error) {
 	if s.old != nil {
 		return items, nil // each is read with its old key
 	}
-	read, err := s.getAll(ctx, keys)
-	for i := 0; i < len(keys) && err == nil; i++ {
-		if v, failed := read[i].value(); failed == nil { // else it is no string, or has moved: it is read when it is needed
+	for i, r := range s.getAll(ctx, keys) {
+		if r.err != nil {
+			return nil, r.err
+		}
+		if v, err := r.value(); err == nil { // else it is no string, or has moved: it is read when it is needed
 			items[i].Value = v
 		}
 	}
-	return items, err
+	return items, nil
 }
