@@ -159,7 +159,8 @@ func TestCluster(t *testing.T) {
 				}
 				return c.Del(ctx, key).Err()
 			},
-			Without: []string{"Damage", "Deny", "FailOver", "Stall"},
+			ClockStep: clusterClocks,
+			Without:   []string{"Damage", "Deny", "FailOver", "Stall"},
 		})
 	})
 	t.Run("a replica is forgotten", func(t *testing.T) { clusterForgets(t, at, primaries, replicas) })

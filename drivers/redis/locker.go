@@ -25,6 +25,8 @@ const (
 	minTimeout     = 100 * time.Millisecond
 	maxTimeout     = time.Minute
 	maxReplicas    = 100
+	// clusterClocks is how far the clocks of a cluster's primaries may differ before renewals cost a read. Leases last for so much longer.
+	clusterClocks = 50 * time.Millisecond
 )
 
 // Locker keeps locks in Redis or Valkey.
@@ -188,6 +190,9 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	}
 	if c.onlyReads {
 		config.ProbeRounds = -1
+	}
+	if c.cluster {
+		config.ClockStep = clusterClocks
 	}
 	if s.old != nil {
 		config.Watch = nil // nothing reports what other programs do

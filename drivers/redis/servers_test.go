@@ -65,6 +65,52 @@ func TestBatchWithASilentPrimary(t *testing.T) {
 	}
 }
 
+// The clocks of a cluster's primaries differ a little. A renewal is one request all the same.
+func TestClocksOfPrimariesDiffer(t *testing.T) {
+	t.Parallel()
+	var addrs [2]string
+	var shards [2]fakeShard
+	for i := range shards {
+		shards[i].values, shards[i].skew = map[string]string{}, time.Duration(i)*20*time.Millisecond
+		shards[i].layout = func(string) string {
+			return "*2\r\n" + strings.TrimPrefix(ownedBy(addrs[0], slots), "*1\r\n") +
+				strings.TrimPrefix(ownedBy(addrs[1], slots/2), "*1\r\n")
+		}
+		addrs[i] = fakeStore(t, shards[i].answer)
+	}
+	l := openAt(t, "redis://"+addrs[0]+"/?cluster=true&replicas=0", unprobed)
+	leases := map[string]driver.Lease{}
+	for i := range 10 {
+		name := fmt.Sprint("n", i)
+		lease, err := l.TryAcquire(t.Context(), request(name, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases[name] = lease
+	}
+	gets := func() (n [2]int) {
+		for i := range shards {
+			shards[i].mu.Lock()
+			n[i] = shards[i].gets
+			shards[i].mu.Unlock()
+		}
+		return n
+	}
+	before := gets()
+	for range 10 {
+		for name, lease := range leases {
+			next, err := l.Renew(t.Context(), lease)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases[name] = next
+		}
+	}
+	if after := gets(); after != before || before[0] == 0 || before[1] == 0 {
+		t.Errorf("%v values were read, %v before the renewals", after, before)
+	}
+}
+
 // What a replica answers may be old. So a server that has become one is neither asked nor believed, with connections that were open or
 // with others.
 func TestReplicaIsNotBelieved(t *testing.T) {
