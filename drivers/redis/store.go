@@ -201,7 +201,7 @@ func readAnswer(answer []any) (now time.Time, present *string, err error) {
 // scanCount is how many keys a server looks at for one page.
 const scanCount = 500
 
-// List implements [cas.Store]. A page is the number of a primary, the cursor of its SCAN, and the layout when the list began.
+// List implements [cas.Store]. It passes over pages without keys for half of the time limit. A page is the number of a primary, the cursor of its SCAN, and the layout when the list began.
 func (s *store) List(ctx context.Context, prefix, page string) ([]cas.Item, string, error) {
 	type listed struct {
 		items []cas.Item
@@ -221,9 +221,15 @@ func (s *store) List(ctx context.Context, prefix, page string) ([]cas.Item, stri
 		if began != layout || n < 0 || n >= len(all) {
 			return listed{}, errMoved
 		}
-		found, cursor, err := all[n].Scan(ctx, cursor, s.key(prefix)+"*", scanCount).Result()
-		if err != nil {
-			return listed{}, err
+		var found []string
+		// Most keys may be those of other programs.
+		for start := time.Now(); ; {
+			if found, cursor, err = all[n].Scan(ctx, cursor, s.key(prefix)+"*", scanCount).Result(); err != nil {
+				return listed{}, err
+			}
+			if len(found) > 0 || cursor == 0 || time.Since(start) > s.config.timeout/2 {
+				break
+			}
 		}
 		if cursor == 0 {
 			n++
