@@ -126,8 +126,13 @@ func targetOf(client goredis.UniversalClient) (t target, err error) {
 			break
 		}
 		o := client.Options()
-		if o.ClusterSlots != nil {
+		switch {
+		case o.ClusterSlots != nil:
 			return t, driver.Invalid("client", "with ClusterSlots", "one of a Redis Cluster, which says itself where its keys are")
+		case o.NewClient != nil && reflect.ValueOf(o.NewClient).Pointer() != reflect.ValueOf(goredis.NewClient).Pointer():
+			return t, driver.Invalid("client", "with NewClient", "one whose options say how to connect")
+		case len(o.Addrs) == 0:
+			return t, driver.Invalid("client", "of a cluster without Addrs", "one with the addresses of some servers")
 		}
 		t.cluster = o.Addrs
 		t.options = ofOneServer(o)
