@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -239,10 +240,28 @@ func (s *store) info() driver.Info {
 	return info
 }
 
-// close ends all connections, and waits for what uses them.
-func (s *store) close(context.Context) error {
-	s.hub.close()
-	err := s.servers.close()
-	s.calls.Wait()
-	return err
+// close ends all connections, and waits for what uses them, but not for long after the end of ctx: a dialer of the program may ignore
+// that its own context has ended.
+func (s *store) close(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() {
+		s.hub.close()
+		err := s.servers.close()
+		s.calls.Wait()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(closeWait):
+		return errors.New("requests are still under way")
+	}
 }
+
+// closeWait is how long close waits after the end of its context.
+const closeWait = 50 * time.Millisecond
