@@ -74,7 +74,7 @@ func (l *Locker) round(ctx context.Context) (rounds int, err error) {
 	for try := 1; ; try++ { // a store may fail now and then, also because of too many writes of one key
 		_, err := l.put(ctx, ProbeKey, t.encode(), "")
 		switch {
-		case err == nil:
+		case err == nil || errors.Is(err, ErrNotSafe):
 			return 0, errUnsafe("a write that demands that there is no value was done, although there was one")
 		case driver.Lasting(err):
 			return 0, err
