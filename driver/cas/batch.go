@@ -1,9 +1,11 @@
 package cas
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +17,17 @@ import (
 // BatchGetter is an optional method of a [Store] that reads many values for less than a Get of each.
 type BatchGetter interface {
 	// GetBatch returns for each of at most 1,000 keys what Get does, in order. It may leave out the time of a key without a value. A
-	// store whose lists have the values may use [GetByList].
+	// store whose lists have the values may use [GetByList]. With a [BatchError] the other values count.
 	GetBatch(ctx context.Context, keys []string) ([]Value, error)
+}
+
+// BatchError says why a [BatchGetter] could not read the values of some keys, as when one of several servers does not answer.
+type BatchError map[string]error
+
+// Error is that of one of the keys.
+func (e BatchError) Error() string {
+	first := slices.Min(slices.Collect(maps.Keys(e)))
+	return fmt.Sprintf("%d values were not read; that of %s: %s", len(e), driver.Quote(first), driver.ErrorText(e[first]))
 }
 
 // maxBatch is how many keys a GetBatch has at most.
@@ -63,18 +74,27 @@ func (l *Locker) readBatch(ctx context.Context, names []string) map[string]batch
 	for chunk := range slices.Chunk(slices.Compact(keys), maxBatch) {
 		asked := l.elapsed()
 		var read []Value
+		failed := map[string]error{}
 		err := l.calls.Run(ctx, 3*l.config.CallLimit, nil, func(ctx context.Context) error {
 			var err error
-			if read, err = getter.GetBatch(ctx, chunk); err == nil && len(read) != len(chunk) {
+			read, err = getter.GetBatch(ctx, chunk)
+			if some := (BatchError)(nil); errors.As(err, &some) {
+				for key, err := range some {
+					failed[key] = fromStore(ctx, "reading the value", err)
+				}
+				err = nil
+			}
+			if err == nil && len(read) != len(chunk) {
 				err = fmt.Errorf("the store returned %d values for %d keys", len(read), len(chunk))
 			}
 			return fromStore(ctx, "reading the values", err)
 		})
-		if errors.Is(err, driver.ErrDenied) {
-			continue // there may be the right to read some of them
-		}
 		for i, key := range chunk {
-			if values[key] = (batched{err: err}); err == nil {
+			switch err := cmp.Or(err, failed[key]); {
+			case errors.Is(err, driver.ErrDenied): // there may be the right to read others, if it is that of the whole batch
+			case err != nil:
+				values[key] = batched{err: err}
+			default:
 				values[key] = batched{Value: read[i], asked: asked}
 			}
 		}

@@ -134,6 +134,24 @@ func TestInspectBatchThatFails(t *testing.T) {
 	}
 }
 
+// Of a batch that could not read some values, only those names fail: by that error, without a read of their own, unless it is a refusal.
+func TestInspectBatchThatFailsInPart(t *testing.T) {
+	s, l, names := held(t, 30)
+	s.read = func(ctx context.Context, keys []string) ([]cas.Value, error) {
+		values, err := s.each(ctx, keys)
+		return values, errors.Join(err, cas.BatchError{keyOf(names[3]): errNoAnswer, keyOf(names[4]): driver.Denied(errNoAnswer)})
+	}
+	records, errs := l.InspectBatch(t.Context(), "", names)
+	for i, err := range errs {
+		if errors.Is(err, errNoAnswer) != (i == 3) || i != 3 && (err != nil || records[i].Name != names[i]) {
+			t.Errorf("%s: %v, %v", names[i], records[i], err)
+		}
+	}
+	if s.gets != 1 {
+		t.Errorf("%d single reads, want that of the name that was refused", s.gets)
+	}
+}
+
 // A list costs less than a read of each of many names, and no more than twice as much if there are many others.
 func TestGetByList(t *testing.T) {
 	s, l, names := held(t, 1000)

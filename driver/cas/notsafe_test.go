@@ -279,4 +279,18 @@ func TestRaceOfWritesThatAreNotSafe(t *testing.T) {
 	if _, err := cas.Open(t.Context(), store, config); err == nil || !strings.Contains(err.Error(), "does not keep the condition") {
 		t.Errorf("opened a store that ignores conditions: %v", err)
 	}
+	store, _ = replicated()
+	exact := store.put
+	store.set(cas.ProbeKey, []byte("{}"))
+	store.put = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
+		if version != "" {
+			return exact(ctx, key, data, version)
+		}
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		return store.written(store.set(key, data)), cas.ErrNotSafe
+	}
+	if _, err := cas.Open(t.Context(), store, config); err == nil || !strings.Contains(err.Error(), "does not keep the condition") {
+		t.Errorf("opened a store that replaces values: %v", err)
+	}
 }

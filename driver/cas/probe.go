@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// ProbeKey is the key at which conditional writes are tried. It is no lock's. missingKey never has a value.
+// ProbeKey is the key at which conditional writes are tried, and that of no lock. missingKey never has a value. A [Store] that waits for
+// replicas need not do so for keys that begin with ProbeKey.
 const (
 	ProbeKey   = "~probe"
 	missingKey = "~probe-missing"
@@ -73,7 +74,7 @@ func (l *Locker) round(ctx context.Context) (rounds int, err error) {
 	for try := 1; ; try++ { // a store may fail now and then, also because of too many writes of one key
 		_, err := l.put(ctx, ProbeKey, t.encode(), "")
 		switch {
-		case err == nil:
+		case err == nil || errors.Is(err, ErrNotSafe):
 			return 0, errUnsafe("a write that demands that there is no value was done, although there was one")
 		case driver.Lasting(err):
 			return 0, err

@@ -124,8 +124,8 @@ type Config struct {
 	// that first showed a lease to the beginning of the last one. driver.ByServer is for a store whose [Store.Get]
 	// returns the time. With a Watch, waiters then have an order.
 	Info driver.Info
-	// ClockStep is the step in which Value.Now advances, such as a second for the header Date of HTTP. Leases
-	// last for so much longer.
+	// ClockStep is the step in which Value.Now advances, such as a second for the header Date of HTTP, or how far the clocks of servers
+	// that have different keys may differ before renewals cost a read. Leases last for so much longer.
 	ClockStep time.Duration
 	// Watch, if not nil, reports changes of a key to changed until ctx ends or reporting fails: first when it has come into
 	// effect, and then after each change. It returns within a second of the end of ctx.

@@ -273,7 +273,10 @@ func open(t *testing.T, store cas.Store, config cas.Config) *cas.Locker {
 }
 
 func with(config cas.Config) cas.Config {
-	config.Info.Backend, config.Info.Failover = "memory with versions", driver.GrantsSurvive
+	config.Info.Backend = "memory with versions"
+	if config.Info.Failover == 0 {
+		config.Info.Failover = driver.GrantsSurvive
+	}
 	if config.Info.Expiry == 0 {
 		config.Info.Expiry = driver.ByObservation
 	}

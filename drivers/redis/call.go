@@ -2,8 +2,10 @@ package redis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -54,4 +56,13 @@ func exec(ctx context.Context, pipe goredis.Pipeliner) error {
 		return nil
 	}
 	return err
+}
+
+// dialer returns what connects to a server. With TLS, that of go-redis does not end with its context.
+func dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: timeout}
+	if config == nil {
+		return d.DialContext
+	}
+	return (&tls.Dialer{NetDialer: d, Config: config}).DialContext
 }

@@ -3,12 +3,9 @@ package redis
 import (
 	"context"
 	"errors"
-	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,9 +15,6 @@ import (
 
 // slots is how many parts the keys of a cluster have.
 const slots = 1 << 14
-
-// loadPause is the shortest time between two requests for the layout of a cluster.
-const loadPause = 200 * time.Millisecond
 
 // cluster is a Redis Cluster. A lock is one key, so one primary has it. The client of go-redis would send the request that waits for the
 // replicas to another server than the write.
@@ -39,33 +33,6 @@ type cluster struct {
 	closed   bool
 	ctx      context.Context //nolint:containedctx // close ends it
 	stop     context.CancelFunc
-}
-
-// layout says which primary has which keys.
-type layout struct {
-	owners    [slots]string
-	primaries []string
-	text      string
-	at        time.Time
-	ids       map[string]string // the addresses of the primaries, by ID
-	nodes     map[string]node
-	shards    shards
-}
-
-// load is a request for the layout.
-type load struct {
-	done   chan struct{}
-	layout *layout
-	err    error
-}
-
-func (l *load) wait(ctx context.Context) error {
-	select {
-	case <-l.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func newCluster(o goredis.Options, seeds []string, timeout time.Duration) *cluster {
@@ -91,17 +58,23 @@ func (c *cluster) client(addr string) *goredis.Client {
 }
 
 func (c *cluster) primaryOf(ctx context.Context, key string) (*goredis.Client, error) {
-	l, err := c.current(ctx, false)
-	if err != nil {
-		return nil, err
+	slot := slotOf(key)
+	l := c.known(slot)
+	if l == nil {
+		var err error
+		if l, err = c.current(ctx, false); err != nil {
+			return nil, err
+		}
 	}
-	addr := l.owners[slotOf(key)]
+	addr := l.owners[slot]
 	if addr == "" {
 		c.distrust()
-		return nil, errors.New("no primary of the cluster has the key")
+		return nil, errNoOwner
 	}
 	return c.client(addr), nil
 }
+
+var errNoOwner = errors.New("no primary of the cluster has the key")
 
 func (c *cluster) primaries(ctx context.Context) (all []*goredis.Client, text string, err error) {
 	l, err := c.current(ctx, true)
@@ -188,99 +161,6 @@ func addressFrom(server, text string) (addr string, ok bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// distrust has the layout loaded before the next request.
-func (c *cluster) distrust() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stale = true
-}
-
-// current returns the layout, and loads it if it is missing, out of date, or has to be fresh. If that fails, an old one serves, unless it
-// has to be fresh.
-func (c *cluster) current(ctx context.Context, fresh bool) (*layout, error) {
-	c.mu.Lock()
-	if before := c.loading; fresh && before != nil { // its layout may be older than this call
-		c.mu.Unlock()
-		if err := before.wait(ctx); err != nil {
-			return nil, err
-		}
-		c.mu.Lock()
-	}
-	old := c.layout
-	if old != nil && !fresh && (!c.stale || time.Since(old.at) < loadPause) || c.closed {
-		defer c.mu.Unlock()
-		if c.closed {
-			return nil, goredis.ErrClosed
-		}
-		return old, nil
-	}
-	l := c.loading
-	if l == nil {
-		l = &load{done: make(chan struct{})}
-		c.loading, c.stale = l, false
-		c.work.Go(func() { c.load(l) })
-	}
-	c.mu.Unlock()
-	if err := l.wait(ctx); err != nil {
-		return nil, err
-	}
-	switch {
-	case l.err == nil:
-		return l.layout, nil
-	case old != nil && !fresh:
-		return old, nil
-	}
-	return nil, l.err
-}
-
-// load asks one server after the other for the layout.
-func (c *cluster) load(l *load) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.timeout)
-	defer cancel()
-	c.mu.Lock()
-	known := []string{}
-	if c.layout != nil {
-		known = slices.Clone(c.layout.primaries)
-	}
-	c.mu.Unlock()
-	rand.Shuffle(len(known), func(i, j int) { known[i], known[j] = known[j], known[i] })
-	for _, addr := range append(known, c.seeds...) {
-		one, err := c.ask(ctx, addr)
-		if err == nil {
-			l.layout, l.err = one, nil
-			break
-		}
-		l.err = fmt.Errorf("asking %s for the layout of the cluster: %w", addr, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.loading = nil; l.err == nil {
-		c.replace(l.layout)
-	} else {
-		c.stale = true
-	}
-	close(l.done)
-}
-
-// replace takes in a new layout. mu is held.
-func (c *cluster) replace(l *layout) {
-	before := shards{}
-	if c.layout != nil {
-		before = c.layout.shards
-	}
-	var homeless int
-	l.shards, homeless = shardsOf(l.ids, l.nodes, before)
-	counts := map[string]*replicaCount{}
-	for addr, n := range l.shards.replicas(homeless) {
-		if counts[addr] = c.replicas[addr]; counts[addr] == nil {
-			counts[addr] = &replicaCount{}
-		}
-		counts[addr].known.Store(int64(n))
-	}
-	c.layout, c.replicas = l, counts
-	c.forget()
-}
-
 // longestCall is how long one call uses a client, in time limits of requests: a batch has three of them.
 const longestCall = 3
 
@@ -299,41 +179,6 @@ func (c *cluster) forget() {
 			})
 		}
 	}
-}
-
-// ask asks a server for the layout.
-func (c *cluster) ask(ctx context.Context, addr string) (*layout, error) {
-	// One server that hangs leaves time for the others.
-	ctx, cancel := context.WithTimeout(ctx, c.timeout/2)
-	defer cancel()
-	pipe := c.client(addr).Pipeline()
-	ranges, nodes := pipe.ClusterSlots(ctx), pipe.ClusterNodes(ctx)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, err
-	}
-	l := &layout{at: time.Now(), ids: map[string]string{}, nodes: parseNodes(nodes.Val())}
-	for _, r := range ranges.Val() {
-		if r.Start < 0 || r.End >= slots || len(r.Nodes) == 0 {
-			continue
-		}
-		primary, ok := addressFrom(addr, r.Nodes[0].Addr)
-		if !ok {
-			return nil, errors.New("a server of the cluster has no address")
-		}
-		l.ids[r.Nodes[0].ID] = primary
-		for i := r.Start; i <= r.End; i++ {
-			l.owners[i] = primary
-		}
-		l.primaries = append(l.primaries, primary)
-	}
-	slices.Sort(l.primaries)
-	if l.primaries = slices.Compact(l.primaries); len(l.primaries) == 0 {
-		return nil, errors.New("no primary of the cluster has keys")
-	}
-	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(strings.Join(l.owners[:], " ")))
-	l.text = strconv.FormatUint(sum.Sum64(), 16)
-	return l, nil
 }
 
 // why is nil: the error of a request says why.

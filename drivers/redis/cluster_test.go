@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/lockertest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/redistest"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
@@ -158,7 +159,8 @@ func TestCluster(t *testing.T) {
 				}
 				return c.Del(ctx, key).Err()
 			},
-			Without: []string{"Damage", "Deny", "FailOver", "Stall"},
+			ClockStep: clusterClocks,
+			Without:   []string{"Damage", "Deny", "FailOver", "Stall"},
 		})
 	})
 	t.Run("a replica is forgotten", func(t *testing.T) { clusterForgets(t, at, primaries, replicas) })
@@ -274,7 +276,7 @@ func clusterFailsOver(t *testing.T, at string, l *Locker, primaries, replicas []
 	if _, err := l.Inspect(t.Context(), c.Names[1]); err != nil {
 		t.Error(err)
 	}
-	if got := nodeOf(t, l, c.Names[1]).Options().Addr; got != replicas[1].Addr() {
-		t.Errorf("%s has the locks of the primary that was killed, want %s", got, replicas[1].Addr())
-	}
+	locktest.Eventually(t, "the layout that is known has the locks of the primary that was killed at its replica", func() bool {
+		return nodeOf(t, l, c.Names[1]).Options().Addr == replicas[1].Addr()
+	})
 }

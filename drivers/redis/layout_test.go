@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"strings"
@@ -12,7 +13,10 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/test/authority"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // fakeOptions are those of a client of fake servers.
@@ -33,7 +37,17 @@ func (c *cluster) age(by time.Duration) {
 	c.layout.at = time.Now().Add(-by)
 }
 
-// An answer that shows that the layout has changed has it loaded again before the next request, but not at once if it was loaded just now.
+// loaded waits until the layout is not being loaded.
+func (c *cluster) loaded() {
+	c.mu.Lock()
+	l := c.loading
+	c.mu.Unlock()
+	if l != nil {
+		<-l.done
+	}
+}
+
+// An answer that shows that the layout has changed has it loaded again with the next request, but not at once if it was loaded just now.
 func TestLayoutIsLoadedAgain(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -56,7 +70,9 @@ func TestLayoutIsLoadedAgain(t *testing.T) {
 		}{{-time.Hour, 1}, {loadPause, test.loads}} {
 			c.age(when.age)
 			c.heed(from, test.err)
-			if _, err := c.primaryOf(t.Context(), "k"); err != nil || loads.Load() != when.loads {
+			_, err := c.primaryOf(t.Context(), "k")
+			c.loaded()
+			if err != nil || loads.Load() != when.loads {
 				t.Errorf("%v, loaded %v ago: %d loads, %v", test.err, when.age, loads.Load(), err)
 			}
 		}
@@ -83,7 +99,9 @@ func TestOldLayoutServes(t *testing.T) {
 	for range 2 {
 		before := failed.Load()
 		c.age(loadPause)
-		if _, err := c.primaryOf(t.Context(), "k"); err != nil || failed.Load() == before {
+		_, err := c.primaryOf(t.Context(), "k")
+		c.loaded()
+		if err != nil || failed.Load() == before {
 			t.Errorf("%v, tried %d times", err, failed.Load()-before)
 		}
 	}
@@ -96,18 +114,91 @@ func TestOldLayoutServes(t *testing.T) {
 	}
 }
 
-// One server that hangs, or is away, does not keep the others from being asked.
-func TestServersAreAskedOneAfterTheOther(t *testing.T) {
+// silent is a server that does not answer.
+func silent(t *testing.T) (addr string) {
+	t.Helper()
+	return fakeServer(t, func(string, []string) string { return "" })
+}
+
+// Servers that hang, or are away, do not keep the others from being asked. The error names them all.
+func TestServersThatHangDelayNoOther(t *testing.T) {
 	t.Parallel()
 	good := fakeNode(t, func(own string) string { return ownedBy(own, slots) })
-	hangs := fakeServer(t, func(string, []string) string { return "" })
-	const away = "127.0.0.1:1"
-	if _, err := clusterOf(t, 10*time.Second, away, hangs, good).primaryOf(t.Context(), "k"); err != nil {
+	const away, away2 = "127.0.0.1:1", "127.0.0.1:2"
+	if _, err := clusterOf(t, 4*time.Second, silent(t), away, silent(t), good).primaryOf(t.Context(), "k"); err != nil {
 		t.Error(err)
 	}
-	if _, err := clusterOf(t, 10*time.Second, away).primaryOf(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), away) {
-		t.Errorf("the only server is away: %v", err)
+	hangs := silent(t)
+	_, err := clusterOf(t, 500*time.Millisecond, away, hangs, away2).primaryOf(t.Context(), "k")
+	for _, addr := range []string{away, hangs, away2} {
+		if err == nil || !strings.Contains(err.Error(), addr) {
+			t.Errorf("none answers: %v, want %s", err, addr)
+		}
 	}
+}
+
+// A server that refuses the login does not make the error a lasting one while another is away.
+func TestErrorOfTheLayout(t *testing.T) {
+	t.Parallel()
+	refuses := fakeNode(t, func(string) string { return "-NOPERM no right\r\n" })
+	for lasting, seeds := range map[bool][]string{false: {"127.0.0.1:1", refuses}, true: {refuses, refuses}} {
+		if _, err := clusterOf(t, time.Minute, seeds...).primaryOf(t.Context(), "k"); driver.Lasting(classify(err)) != lasting {
+			t.Errorf("lasting, want %v: %v", lasting, err)
+		}
+	}
+}
+
+// When all known primaries have fallen silent, the seeds are asked.
+func TestKnownPrimariesFallSilent(t *testing.T) {
+	t.Parallel()
+	gone := []string{silent(t), silent(t), silent(t)}
+	var loads atomic.Int64
+	c := clusterOf(t, 4*time.Second, fakeNode(t, func(own string) string {
+		if loads.Add(1) == 1 {
+			return ownedByAll(gone...)
+		}
+		return ownedBy(own, slots)
+	}))
+	for range 2 {
+		if _, err := c.current(t.Context(), true); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A server that never shakes hands does not keep the others from being asked, although the dialer of go-redis does not end with its
+// context.
+func TestClusterWithAServerThatNeverShakesHands(t *testing.T) {
+	t.Parallel()
+	ca := authority.New(t)
+	var secure *front
+	secure = startFront(t, ca, tls.NoClientCert, fakeNode(t, func(string) string { return ownedBy(secure.addr, slots) }))
+	l := openAt(t, "rediss://"+silent(t)+","+secure.addr+"/?cluster=true&commandTimeout=4s&caFile="+ca.File, unprobed)
+	if _, err := l.store.servers.primaryOf(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+}
+
+// While the layout is loaded again, the last one serves: a server that hangs delays no request to another one.
+func TestOldLayoutServesWhileItIsLoaded(t *testing.T) {
+	t.Parallel()
+	var loads atomic.Int64
+	c := clusterOf(t, time.Minute, fakeNode(t, func(own string) string {
+		if loads.Add(1) > 1 {
+			<-t.Context().Done()
+		}
+		return ownedBy(own, slots)
+	}))
+	if _, err := c.primaryOf(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	c.age(loadPause)
+	c.distrust()
+	_ = locktest.Within(t, 10*time.Second, "primaryOf", func() error {
+		_, err := c.primaryOf(t.Context(), "k")
+		return err
+	})
+	locktest.Eventually(t, "the layout is loaded again", func() bool { return loads.Load() > 1 })
 }
 
 // A key that no primary has fails, and the layout is asked for again. A list of all keys fails.
@@ -215,7 +306,7 @@ func (redisError) RedisError()     {}
 // The server to which a part of the keys moves is no primary so far. Its client stays while a call may use it, and no longer.
 func TestClientOfAnImportingServer(t *testing.T) {
 	t.Parallel()
-	for name, timeout := range map[string]time.Duration{"in use": time.Minute, "after the calls": 20 * time.Millisecond} {
+	for name, timeout := range map[string]time.Duration{"in use": time.Minute, "after the calls": 200 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			exporting := fakeNode(t, func(own string) string { return ownedBy(own, slots) })

@@ -3,6 +3,8 @@ package redis
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"reflect"
 	"regexp"
 	"strconv"
 	"sync"
@@ -24,6 +26,8 @@ const (
 	minTimeout     = 100 * time.Millisecond
 	maxTimeout     = time.Minute
 	maxReplicas    = 100
+	// clusterClocks is how far the clocks of a cluster's primaries may differ before renewals cost a read. Leases last for so much longer.
+	clusterClocks = 50 * time.Millisecond
 )
 
 // Locker keeps locks in Redis or Valkey.
@@ -123,18 +127,32 @@ func targetOf(client goredis.UniversalClient) (t target, err error) {
 			break
 		}
 		o := client.Options()
-		if o.ClusterSlots != nil {
+		switch {
+		case o.ClusterSlots != nil:
 			return t, driver.Invalid("client", "with ClusterSlots", "one of a Redis Cluster, which says itself where its keys are")
+		case o.NewClient != nil && reflect.ValueOf(o.NewClient).Pointer() != reflect.ValueOf(goredis.NewClient).Pointer():
+			return t, driver.Invalid("client", "with NewClient", "one whose options say how to connect")
+		case len(o.Addrs) == 0:
+			return t, driver.Invalid("client", "of a cluster without Addrs", "one with the addresses of some servers")
 		}
 		t.cluster = o.Addrs
-		t.options = goredis.Options{
-			ClientName: o.ClientName, Dialer: o.Dialer, OnConnect: o.OnConnect, Protocol: o.Protocol, Username: o.Username,
-			Password: o.Password, CredentialsProvider: o.CredentialsProvider, CredentialsProviderContext: o.CredentialsProviderContext,
-			TLSConfig: o.TLSConfig, PoolSize: o.PoolSize, DisableIdentity: o.DisableIdentity, IdentitySuffix: o.IdentitySuffix,
-		}
+		t.options = ofOneServer(o)
 		return t, nil
 	}
 	return t, driver.Invalid("client", "of another kind", "a *redis.Client of one server or of Sentinel, or a *redis.ClusterClient")
+}
+
+// ofOneServer are the options of a cluster's client that a client of one server has, too. They are found by name: newer versions of
+// go-redis have more of them, some of which a login needs.
+func ofOneServer(cluster *goredis.ClusterOptions) (o goredis.Options) {
+	from, to := reflect.ValueOf(cluster).Elem(), reflect.ValueOf(&o).Elem()
+	for i := range from.NumField() {
+		field := from.Type().Field(i)
+		if into := to.FieldByName(field.Name); into.CanSet() && into.Type() == field.Type {
+			into.Set(from.Field(i))
+		}
+	}
+	return o
 }
 
 // open makes a Locker.
@@ -150,6 +168,9 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	if o.TLSConfig != nil && o.TLSConfig.MinVersion == 0 {
 		o.TLSConfig = o.TLSConfig.Clone()
 		o.TLSConfig.MinVersion = tls.VersionTLS12
+	}
+	if o.Dialer == nil {
+		o.Dialer = dialer(c.timeout, o.TLSConfig)
 	}
 	switch {
 	case !c.oldKeys:
@@ -175,6 +196,9 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	}
 	if c.onlyReads {
 		config.ProbeRounds = -1
+	}
+	if c.cluster {
+		config.ClockStep = clusterClocks
 	}
 	if s.old != nil {
 		config.Watch = nil // nothing reports what other programs do
@@ -216,10 +240,28 @@ func (s *store) info() driver.Info {
 	return info
 }
 
-// close ends all connections, and waits for what uses them.
-func (s *store) close(context.Context) error {
-	s.hub.close()
-	err := s.servers.close()
-	s.calls.Wait()
-	return err
+// close ends all connections, and waits for what uses them, but not for long after the end of ctx: a dialer of the program may ignore
+// that its own context has ended.
+func (s *store) close(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() {
+		s.hub.close()
+		err := s.servers.close()
+		s.calls.Wait()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(closeWait):
+		return errors.New("requests are still under way")
+	}
 }
+
+// closeWait is how long close waits after the end of its context.
+const closeWait = 50 * time.Millisecond

@@ -97,7 +97,7 @@ func (s *store) runOld(ctx context.Context, script *goredis.Script, key, old str
 		return s.send(ctx, s.key(key), reads, func(b batch) goredis.Cmder {
 			_ = confirmed() // it may have got the number of replicas
 			if done = run(ctx, b.pipe, keys, args...); !reads {
-				confirmed = s.addWait(ctx, b)
+				confirmed = s.addWait(ctx, b, key)
 			}
 			return done
 		})

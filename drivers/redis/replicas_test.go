@@ -13,11 +13,26 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
-// awaitReplicas waits until so many replicas are connected.
+// awaitReplicas waits until so many replicas are connected, and confirm a write.
 func awaitReplicas(t *testing.T, s *redistest.Server, n string) {
+	t.Helper()
+	awaitConnected(t, s, n)
+	locktest.Eventually(t, "the replicas confirm a write", func() bool {
+		pipe := client(t, s.Addr()).Pipeline()
+		pipe.Set(t.Context(), "awaited", n, 0)
+		confirmed := pipe.Do(t.Context(), "WAIT", n, time.Second.Milliseconds())
+		_, _ = pipe.Exec(t.Context())
+		by, err := confirmed.Int()
+		return err == nil && by >= int(n[0]-'0')
+	})
+}
+
+// awaitConnected waits until so many replicas are connected.
+func awaitConnected(t *testing.T, s *redistest.Server, n string) {
 	t.Helper()
 	c := client(t, s.Addr())
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -98,6 +113,16 @@ func TestGrantNeedsTheReplica(t *testing.T) {
 	}
 }
 
+// A program can start while replicas are missing. It is granted nothing, and the error says why.
+func TestOpenWithoutTheReplica(t *testing.T) {
+	t.Parallel()
+	l := openAt(t, redistest.Start(t).URL(), WithReplicas(1))
+	_, err := l.TryAcquire(t.Context(), request("n", "a"))
+	if !errors.Is(err, cas.ErrNotSafe) || !strings.Contains(err.Error(), "0 of 1 replicas") {
+		t.Errorf("granted without the replica: %v", err)
+	}
+}
+
 func TestMajority(t *testing.T) {
 	for replicas, want := range []int{0, 1, 1, 2, 2, 3} {
 		if got := majority(replicas); got != want {
@@ -170,7 +195,7 @@ func TestBackupIsNoReplica(t *testing.T) {
 	copied.Go(func() { _, _ = io.Copy(io.Discard, backup) })
 	defer copied.Wait()
 	defer func() { _ = backup.Close() }()
-	awaitReplicas(t, s, "1")
+	awaitConnected(t, s, "1")
 	learn(l)
 	if _, err := l.TryAcquire(t.Context(), request("n", "a")); err != nil || expected(l) != 0 {
 		t.Errorf("%d replicas, %v", expected(l), err)

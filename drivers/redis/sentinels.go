@@ -3,7 +3,6 @@ package redis
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -33,7 +32,7 @@ type sentinels struct {
 	name    string
 	clients []*goredis.SentinelClient
 	timeout time.Duration
-	tls     *tls.Config
+	connect func(ctx context.Context, network, addr string) (net.Conn, error)
 	saw     func(replicas int) // how many replicas there are, those included that are down
 	moved   func()             // called when there is another primary
 	ctx     context.Context    //nolint:containedctx // close ends it
@@ -51,11 +50,11 @@ type sentinels struct {
 }
 
 func newSentinels(t target, timeout time.Duration) *sentinels {
-	s := &sentinels{name: t.master, timeout: timeout, tls: t.options.TLSConfig, saw: func(int) {}, moved: func() {}}
+	s := &sentinels{name: t.master, timeout: timeout, connect: dialer(timeout, t.options.TLSConfig), saw: func(int) {}, moved: func() {}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for _, addr := range t.sentinels {
 		s.clients = append(s.clients, goredis.NewSentinelClient(&goredis.Options{
-			Addr: addr, Username: t.sentinelUser, Password: t.sentinelPassword, TLSConfig: t.options.TLSConfig, MaxRetries: -1,
+			Addr: addr, Username: t.sentinelUser, Password: t.sentinelPassword, Dialer: s.connect, MaxRetries: -1,
 			ContextTimeoutEnabled: true, DialTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, PoolTimeout: timeout,
 		}))
 	}
@@ -214,11 +213,7 @@ func (s *sentinels) dial(ctx context.Context, network, _ string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	d := &net.Dialer{Timeout: s.timeout}
-	if s.tls == nil {
-		return d.DialContext(ctx, network, addr)
-	}
-	return (&tls.Dialer{NetDialer: d, Config: s.tls}).DialContext(ctx, network, addr)
+	return s.connect(ctx, network, addr)
 }
 
 func (s *sentinels) close() (err error) {

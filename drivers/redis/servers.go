@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,35 +80,38 @@ func (s *store) send(ctx context.Context, key string, reads bool, add func(batch
 	}
 }
 
-// sendAll sends requests that read, in one pipeline for each server that has some of the keys. Each request has an error of its own; that
-// of sendAll is one of a server that did not answer.
-func (s *store) sendAll(ctx context.Context, keys []string, add func(pipe goredis.Pipeliner, group []int)) error {
+// sendAll sends requests that read, in one pipeline for each server that has some of the keys. Each request has an error of its own; those
+// that sendAll returns, by key, are of servers that did not answer. They do not keep the others from answering.
+func (s *store) sendAll(ctx context.Context, keys []string, add func(pipe goredis.Pipeliner, group []int)) (errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.timeout)
+	defer cancel()
+	errs = make([]error, len(keys))
 	groups := map[*goredis.Client][]int{}
 	for i, key := range keys {
 		client, err := s.servers.primaryOf(ctx, s.key(key))
-		if err != nil {
-			return err
+		switch {
+		case err == nil:
+			groups[client] = append(groups[client], i)
+		case errors.Is(err, errNoOwner):
+			errs[i] = err
+		default:
+			return slices.Repeat([]error{err}, len(keys))
 		}
-		groups[client] = append(groups[client], i)
 	}
 	var work sync.WaitGroup
-	errs := make(chan error, len(groups))
 	for _, group := range groups {
 		work.Go(func() {
-			errs <- s.send(ctx, s.key(keys[group[0]]), true, func(b batch) goredis.Cmder {
+			err := s.send(ctx, s.key(keys[group[0]]), true, func(b batch) goredis.Cmder {
 				add(b.pipe, group)
 				return nil
 			})
+			for _, i := range group {
+				errs[i] = err
+			}
 		})
 	}
 	work.Wait()
-	close(errs)
-	for err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return errs
 }
 
 // isRedirect reports whether another server of the cluster has a key.

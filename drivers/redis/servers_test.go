@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
+	"github.com/holdfast-go/holdfast/driver/lockrecord"
 	"github.com/holdfast-go/holdfast/test/redistest"
 )
 
@@ -39,6 +41,73 @@ func TestNoPrimaryIsKnown(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), errNoPrimary.Error()) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// A primary that does not answer fails the read of its own keys, and of no others.
+func TestBatchWithASilentPrimary(t *testing.T) {
+	t.Parallel()
+	gone := silent(t)
+	alive := fakeNode(t, func(own string) string {
+		return "*2\r\n" + strings.TrimPrefix(ownedBy(gone, slots), "*1\r\n") + strings.TrimPrefix(ownedBy(own, slots/2), "*1\r\n")
+	})
+	l := openAt(t, "redis://"+alive+"/?cluster=true&commandTimeout=1s", unprobed)
+	var names []string
+	for i := range 20 {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	records, errs := l.InspectBatch(t.Context(), "", names)
+	for i, name := range names {
+		is := slotOf(l.store.key(lockrecord.Key(name))) < slots/2
+		if is != (errs[i] == nil) || is && records[i].State != driver.StateFree {
+			t.Errorf("%s, of the one that answers: %v: %v, %v", name, is, records[i].State, errs[i])
+		}
+	}
+}
+
+// The clocks of a cluster's primaries differ a little. A renewal is one request all the same.
+func TestClocksOfPrimariesDiffer(t *testing.T) {
+	t.Parallel()
+	var addrs [2]string
+	var shards [2]fakeShard
+	for i := range shards {
+		shards[i].values, shards[i].skew = map[string]string{}, time.Duration(i)*20*time.Millisecond
+		shards[i].layout = func(string) string {
+			return "*2\r\n" + strings.TrimPrefix(ownedBy(addrs[0], slots), "*1\r\n") +
+				strings.TrimPrefix(ownedBy(addrs[1], slots/2), "*1\r\n")
+		}
+		addrs[i] = fakeStore(t, shards[i].answer)
+	}
+	l := openAt(t, "redis://"+addrs[0]+"/?cluster=true&replicas=0", unprobed)
+	leases := map[string]driver.Lease{}
+	for i := range 10 {
+		name := fmt.Sprint("n", i)
+		lease, err := l.TryAcquire(t.Context(), request(name, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases[name] = lease
+	}
+	gets := func() (n [2]int) {
+		for i := range shards {
+			shards[i].mu.Lock()
+			n[i] = shards[i].gets
+			shards[i].mu.Unlock()
+		}
+		return n
+	}
+	before := gets()
+	for range 10 {
+		for name, lease := range leases {
+			next, err := l.Renew(t.Context(), lease)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases[name] = next
+		}
+	}
+	if after := gets(); after != before || before[0] == 0 || before[1] == 0 {
+		t.Errorf("%v values were read, %v before the renewals", after, before)
 	}
 }
 

@@ -73,28 +73,37 @@ func (s *store) GetBatch(ctx context.Context, keys []string) ([]cas.Value, error
 		if s.old != nil {
 			return s.getEach(ctx, keys)
 		}
-		read, err := s.getAll(ctx, keys)
-		values := make([]cas.Value, len(keys))
-		for i := 0; i < len(keys) && err == nil; i++ {
-			values[i], err = read[i].value()
+		values, failed := make([]cas.Value, len(keys)), cas.BatchError{}
+		for i, r := range s.getAll(ctx, keys) {
+			v, err := r.value()
 			switch {
 			case isRedirect(err):
-				values[i], err = s.get(ctx, keys[i])
+				v, err = s.get(ctx, keys[i])
 			case errors.Is(classify(err), driver.ErrDamaged):
-				values[i], err = cas.Value{Version: "no string", Now: read[i].now.Val()}, nil // it has no data, and counts as damaged
+				v, err = cas.Value{Version: "no string", Now: r.now.Val()}, nil // it has no data, and counts as damaged
+			}
+			if values[i] = v; err != nil {
+				failed[keys[i]] = s.unanswered(classify(err))
 			}
 		}
-		return values, err
+		if len(failed) > 0 {
+			return values, failed
+		}
+		return values, nil
 	})
 }
 
-// reading has the answers to the requests for a value.
+// reading has the answers to the requests for a value. err is that of a server that did not answer.
 type reading struct {
 	now *goredis.TimeCmd
 	got *goredis.StringCmd
+	err error
 }
 
 func (r reading) value() (cas.Value, error) {
+	if r.err != nil {
+		return cas.Value{}, r.err
+	}
 	if err := r.now.Err(); err != nil {
 		return cas.Value{}, err
 	}
@@ -109,14 +118,18 @@ func (r reading) value() (cas.Value, error) {
 }
 
 // getAll reads the values of keys.
-func (s *store) getAll(ctx context.Context, keys []string) ([]reading, error) {
+func (s *store) getAll(ctx context.Context, keys []string) []reading {
 	read := make([]reading, len(keys))
-	return read, s.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
+	errs := s.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
 		now := pipe.Time(ctx)
 		for _, i := range group {
-			read[i] = reading{now, pipe.Get(ctx, s.key(keys[i]))}
+			read[i].now, read[i].got = now, pipe.Get(ctx, s.key(keys[i]))
 		}
 	})
+	for i, err := range errs {
+		read[i].err = err
+	}
+	return read
 }
 
 // Put implements [cas.Store]. With replicas it is one round trip, too.
@@ -136,7 +149,7 @@ func (s *store) Put(ctx context.Context, key string, data []byte, version string
 			_ = confirmed() // it may have got the number of replicas
 			b.ask()
 			written = script(ctx, b.pipe, []string{s.key(key)}, args...)
-			confirmed = s.addWait(ctx, b)
+			confirmed = s.addWait(ctx, b, key)
 			return written
 		}
 		err = s.send(ctx, s.key(key), false, put)
@@ -188,7 +201,7 @@ func readAnswer(answer []any) (now time.Time, present *string, err error) {
 // scanCount is how many keys a server looks at for one page.
 const scanCount = 500
 
-// List implements [cas.Store]. A page is the number of a primary, the cursor of its SCAN, and the layout when the list began.
+// List implements [cas.Store]. It passes over pages without keys for half of the time limit. A page is the number of a primary, the cursor of its SCAN, and the layout when the list began.
 func (s *store) List(ctx context.Context, prefix, page string) ([]cas.Item, string, error) {
 	type listed struct {
 		items []cas.Item
@@ -208,9 +221,15 @@ func (s *store) List(ctx context.Context, prefix, page string) ([]cas.Item, stri
 		if began != layout || n < 0 || n >= len(all) {
 			return listed{}, errMoved
 		}
-		found, cursor, err := all[n].Scan(ctx, cursor, s.key(prefix)+"*", scanCount).Result()
-		if err != nil {
-			return listed{}, err
+		var found []string
+		// Most keys may be those of other programs.
+		for start := time.Now(); ; {
+			if found, cursor, err = all[n].Scan(ctx, cursor, s.key(prefix)+"*", scanCount).Result(); err != nil {
+				return listed{}, err
+			}
+			if len(found) > 0 || cursor == 0 || time.Since(start) > s.config.timeout/2 {
+				break
+			}
 		}
 		if cursor == 0 {
 			n++
@@ -243,11 +262,13 @@ func (s *store) items(ctx context.Context, keys []string) ([]cas.Item, error) {
 	if s.old != nil {
 		return items, nil // each is read with its old key
 	}
-	read, err := s.getAll(ctx, keys)
-	for i := 0; i < len(keys) && err == nil; i++ {
-		if v, failed := read[i].value(); failed == nil { // else it is no string, or has moved: it is read when it is needed
+	for i, r := range s.getAll(ctx, keys) {
+		if r.err != nil {
+			return nil, r.err
+		}
+		if v, err := r.value(); err == nil { // else it is no string, or has moved: it is read when it is needed
 			items[i].Value = v
 		}
 	}
-	return items, err
+	return items, nil
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
@@ -396,39 +394,6 @@ func TestConformanceWithLostAnswers(t *testing.T) {
 		},
 		Without: []string{"Damage", "Deny", "FailOver", "Stall"},
 	})
-}
-
-// A program's own client is not used, and not closed.
-func TestNew(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	own := goredis.NewClient(&goredis.Options{Addr: s.Addr(), Password: redistest.Password, DB: 2, PoolSize: 1})
-	defer func() { _ = own.Close() }()
-	l, err := New(t.Context(), own, WithPrefix("mine:"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease, err := l.TryAcquire(t.Context(), request("n", "a"))
-	if err == nil {
-		err = errors.Join(l.Release(t.Context(), lease), l.Close(t.Context()))
-	}
-	if err != nil {
-		t.Error(err)
-	}
-	if n, err := own.Exists(t.Context(), "mine:n").Result(); err != nil || n != 1 {
-		t.Errorf("%d keys in the client's database, %v", n, err)
-	}
-	for _, wrong := range []goredis.UniversalClient{nil, (*goredis.Client)(nil), (*goredis.ClusterClient)(nil), &goredis.Ring{}} {
-		if _, err := New(t.Context(), wrong); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("%T: %v", wrong, err)
-		}
-	}
-	for _, o := range []Option{nil, WithPrefix(""), WithPrefix("a*"), WithCommandTimeout(time.Millisecond), WithHistory(33),
-		WithReplicas(101)} {
-		if _, err := New(t.Context(), own, o); !errors.Is(err, driver.ErrInvalid) {
-			t.Error(err)
-		}
-	}
 }
 
 // A watch is in effect when its own subscription is confirmed, not by the confirmation of an earlier one that has ended.

@@ -3,11 +3,35 @@ package redis
 import (
 	"errors"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
+
+// A Locker has all options of a program's own client of a cluster that a client of one server has, too: those of newer versions of
+// go-redis included, such as StreamingCredentialsProvider.
+func TestOptionsOfAClusterClient(t *testing.T) {
+	t.Parallel()
+	own := &goredis.ClusterOptions{Addrs: []string{"a:1"}, Username: "user", Password: "secret", ConnMaxLifetime: time.Hour}
+	client := goredis.NewClusterClient(own)
+	defer func() { _ = client.Close() }()
+	target, err := targetOf(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := reflect.ValueOf(client.Options()).Elem(), reflect.ValueOf(target.options)
+	for _, field := range reflect.VisibleFields(to.Type()) {
+		of := from.FieldByName(field.Name)
+		if is := to.FieldByName(field.Name); of.IsValid() && of.Comparable() && !of.Equal(is) {
+			t.Errorf("%s is %v, want %v", field.Name, is, of)
+		}
+	}
+}
 
 func TestParse(t *testing.T) {
 	t.Setenv(envPassword, "")

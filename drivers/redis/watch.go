@@ -209,17 +209,17 @@ func (h *hub) lookForRemovals(l *listener) {
 	defer cancel()
 	removed, err := do(ctx, h.store, true, func(ctx context.Context) (removed []string, err error) {
 		found := make([]*goredis.IntCmd, len(keys))
-		err = h.store.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
+		errs := h.store.sendAll(ctx, keys, func(pipe goredis.Pipeliner, group []int) {
 			for _, i := range group {
 				found[i] = pipe.Exists(ctx, h.store.key(keys[i]))
 			}
 		})
 		for i, name := range names {
-			if found[i] != nil && found[i].Err() == nil && found[i].Val() == 0 {
+			if errs[i] == nil && found[i].Err() == nil && found[i].Val() == 0 {
 				removed = append(removed, name)
 			}
 		}
-		return removed, err
+		return removed, nil
 	})
 	if err != nil {
 		return

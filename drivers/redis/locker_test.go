@@ -1,0 +1,120 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/test/authority"
+	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/redistest"
+)
+
+// A program's own client is not used, and not closed.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	own := goredis.NewClient(&goredis.Options{Addr: s.Addr(), Password: redistest.Password, DB: 2, PoolSize: 1})
+	defer func() { _ = own.Close() }()
+	l, err := New(t.Context(), own, WithPrefix("mine:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.TryAcquire(t.Context(), request("n", "a"))
+	if err == nil {
+		err = errors.Join(l.Release(t.Context(), lease), l.Close(t.Context()))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if n, err := own.Exists(t.Context(), "mine:n").Result(); err != nil || n != 1 {
+		t.Errorf("%d keys in the client's database, %v", n, err)
+	}
+	elsewhere := func(o *goredis.Options) *goredis.Client { return goredis.NewClient(o) }
+	for _, wrong := range []goredis.UniversalClient{nil, (*goredis.Client)(nil), (*goredis.ClusterClient)(nil), &goredis.Ring{},
+		goredis.NewClusterClient(&goredis.ClusterOptions{}),
+		goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{s.Addr()}, NewClient: elsewhere}),
+	} {
+		if _, err := New(t.Context(), wrong); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("%T: %v", wrong, err)
+		}
+	}
+	for _, o := range []Option{nil, WithPrefix(""), WithPrefix("a*"), WithCommandTimeout(time.Millisecond), WithHistory(33),
+		WithReplicas(101)} {
+		if _, err := New(t.Context(), own, o); !errors.Is(err, driver.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+}
+
+// neverShakesHands is a server that accepts connections, which it reports, and is silent.
+func neverShakesHands(t *testing.T) (addr string, accepted chan struct{}) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted = make(chan struct{}, 10)
+	var work sync.WaitGroup
+	t.Cleanup(work.Wait)
+	t.Cleanup(func() { _ = listener.Close() })
+	work.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			accepted <- struct{}{}
+		}
+	})
+	return listener.Addr().String(), accepted
+}
+
+// Close does not wait for the dial of a request: neither by a URL nor with a program's own client, whose dialer does not end with its
+// context.
+func TestCloseWaitsForNoDial(t *testing.T) {
+	t.Parallel()
+	ca := authority.New(t)
+	for what, open := range map[string]func(addr string) (*Locker, error){
+		"URL": func(addr string) (*Locker, error) {
+			return Open(t.Context(), "rediss://"+addr+"/?commandTimeout=1m&caFile="+ca.File, unprobed)
+		},
+		"cluster": func(addr string) (*Locker, error) {
+			return Open(t.Context(), "rediss://"+addr+"/?cluster=true&commandTimeout=1m&caFile="+ca.File, unprobed)
+		},
+		"client": func(addr string) (*Locker, error) {
+			own := goredis.NewClient(&goredis.Options{Addr: addr, DialTimeout: time.Minute,
+				TLSConfig: &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}})
+			t.Cleanup(func() { _ = own.Close() })
+			return New(t.Context(), own, WithCommandTimeout(time.Minute), unprobed)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			addr, accepted := neverShakesHands(t)
+			l, err := open(addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var calls sync.WaitGroup
+			defer calls.Wait()
+			calls.Go(func() { _, _ = l.Inspect(t.Context(), "n") })
+			<-accepted
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			err = locktest.Within(t, 10*time.Second, "Close", func() error { return l.Close(ctx) })
+			if what == "client" && (err == nil || !strings.Contains(err.Error(), "requests are still under way")) {
+				t.Errorf("%v, although a dial is under way", err)
+			}
+		})
+	}
+}
