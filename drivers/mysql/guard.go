@@ -76,8 +76,8 @@ func NewGuard(locks driver.Locker, db *sql.DB, options *sql.TxOptions) (*Guard, 
 }
 
 const (
-	// The savepoint is gone when the transaction is.
-	savepoint = "holdfast_guard"
+	// A savepoint is gone when its transaction is. Check has another one, because Do's function may call it.
+	savepoint, checkpoint = "holdfast_guard", "holdfast_check"
 	// boundIdle bounds how long the transaction may be idle from now on, and unboundIdle ends that.
 	boundIdle   = "SET @holdfast_wait_timeout = @@session.wait_timeout, SESSION wait_timeout = LEAST(5, @@session.wait_timeout)"
 	unboundIdle = "SET SESSION wait_timeout = @holdfast_wait_timeout"
@@ -105,12 +105,19 @@ func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Con
 }
 
 // Check guards a transaction that the program begins and commits itself: it refuses with [driver.ErrLost] if a later holder exists, and
-// otherwise nobody else is granted the lock before tx has ended. Late in the transaction it delays the next grant least. A connection that
-// hangs after it does so for as long as wait_timeout of the session. After any error roll back.
+// otherwise nobody else is granted the lock before tx has ended. A statement that commits by itself, such as TRUNCATE or CREATE TABLE, ends
+// it: after one, Check returns [guard.ErrTransactionEnded], and none may come later. Not within a savepoint: on a Galera cluster its rollback
+// would end the guard. Late in the transaction it delays the next grant least. A connection that hangs after it does so for as long as
+// wait_timeout of the session. After any error roll back.
 func (g *Guard) Check(ctx context.Context, tx *sql.Tx, hold guard.Hold) error {
 	lease, err := guards.Lease(hold)
 	if err == nil {
 		err = hold.Err()
+	}
+	for _, statement := range []string{"SAVEPOINT ", "RELEASE SAVEPOINT "} { // without a transaction there would be no guard
+		if err == nil {
+			err = ended(g.step(ctx, tx, statement+checkpoint))
+		}
 	}
 	if err == nil {
 		err = g.lock(ctx, tx, lease)
@@ -153,6 +160,14 @@ func (g *Guard) step(ctx context.Context, tx *sql.Tx, statement string) error {
 	return err
 }
 
+// ended is the error of a statement of which [guard.ErrTransactionEnded] comes if the transaction has ended.
+func ended(err error) error {
+	if errors.Is(err, sql.ErrTxDone) || hasCode(err, codeNoSavepoint) {
+		return guard.ErrTransactionEnded
+	}
+	return classify(err)
+}
+
 // attempt runs fn in a transaction, takes the guard, and commits.
 func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease, fn func(context.Context, *sql.Tx) error) error {
 	conn, err := g.db.Conn(ctx)
@@ -190,11 +205,8 @@ func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease
 		bounded = true
 		err = g.step(ctx, tx, boundIdle)
 	}
-	switch {
-	case errors.Is(err, sql.ErrTxDone), hasCode(err, codeNoSavepoint):
-		return guard.ErrTransactionEnded
-	case err != nil:
-		return classify(err)
+	if err != nil {
+		return ended(err)
 	}
 	if err := g.lock(ctx, tx, lease); err != nil {
 		return err

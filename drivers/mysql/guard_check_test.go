@@ -1,0 +1,41 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+
+	"github.com/holdfast-go/holdfast/driver/guard"
+)
+
+// Check refuses a transaction that a statement has committed: it would guard nothing. It changes no other savepoint.
+func TestCheckNeedsATransaction(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t, nil)
+	hold := guard.Unnoticed(t.Context(), g.acquire(t, "a"))
+	for statement, want := range map[string]error{"DO 1": nil, "COMMIT": guard.ErrTransactionEnded,
+		"TRUNCATE TABLE " + g.table: guard.ErrTransactionEnded} {
+		tx, err := g.db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.guard.Check(t.Context(), tx, hold); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", statement, err, want)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+		if err := g.guard.Check(t.Context(), tx, hold); !errors.Is(err, guard.ErrTransactionEnded) {
+			t.Errorf("%s: after the ROLLBACK: %v", statement, err)
+		}
+	}
+	if err := g.guard.Do(t.Context(), hold, func(ctx context.Context, tx *sql.Tx) error { // such as that of another lock
+		return g.guard.Check(ctx, tx, hold)
+	}); err != nil {
+		t.Errorf("within Do: %v", err)
+	}
+}
