@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -96,7 +97,8 @@ const (
 //   - [ErrInDoubt]: the outcome of the commit is unknown.
 //   - Any other error: nothing was written.
 //
-// Do waits for the answer to the commit for 15 s, and for that to each other statement of its own for 10 s.
+// Do waits for the answer to the commit for 15 s, and for that to each other statement of its own for 10 s. As long may it wait for a
+// connection of the pool.
 func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if fn == nil {
 		return guards.Error("", guard.ErrNoFunction)
@@ -168,11 +170,22 @@ func ended(err error) error {
 	return classify(err)
 }
 
+// connection takes a connection of the program's pool. While it waits, the lock is renewed, and kept from others that could work.
+func (g *Guard) connection(ctx context.Context) (*sql.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, g.stepLimit)
+	defer cancel()
+	conn, err := g.db.Conn(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return nil, fmt.Errorf("no connection was free or could be made within %v: %w", g.stepLimit, context.DeadlineExceeded)
+	}
+	return conn, classify(err)
+}
+
 // attempt runs fn in a transaction, takes the guard, and commits.
 func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease, fn func(context.Context, *sql.Tx) error) error {
-	conn, err := g.db.Conn(ctx)
+	conn, err := g.connection(ctx)
 	if err != nil {
-		return classify(err)
+		return err
 	}
 	defer func() { _ = conn.Close() }()
 	// The end of the transaction's own context would have package database/sql roll back, with no time limit. So it ends only while the

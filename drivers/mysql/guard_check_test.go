@@ -4,9 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver/guard"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // Check refuses a transaction that a statement has committed: it would guard nothing. It changes no other savepoint.
@@ -37,5 +40,34 @@ func TestCheckNeedsATransaction(t *testing.T) {
 		return g.guard.Check(ctx, tx, hold)
 	}); err != nil {
 		t.Errorf("within Do: %v", err)
+	}
+}
+
+// While the program uses up its pool, Do gives up after the limit of a step, and not at the end of the lock.
+func TestGuardWithoutAFreeConnection(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t, nil)
+	hold := guard.Unnoticed(t.Context(), g.acquire(t, "a"))
+	g.db.SetMaxOpenConns(1)
+	g.guard.stepLimit = 300 * time.Millisecond
+	used, err := g.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func() error {
+		return locktest.Within(t, 20*time.Second, "Do without a connection", func() error {
+			return g.guard.Do(t.Context(), hold, func(context.Context, *sql.Tx) error { return nil })
+		})
+	}
+	if err := do(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no connection was free") ||
+		!strings.Contains(err.Error(), "within 300ms") {
+		t.Error(err)
+	}
+	if err := used.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g.guard.stepLimit = 10 * time.Second
+	if err := do(); err != nil {
+		t.Error(err)
 	}
 }
