@@ -47,9 +47,12 @@ var guards = guard.Kind{Backend: backend, Method: "guard", Limits: driver.Limits
 //
 //	SELECT token FROM holdfast_locks FORCE INDEX (token_name) WHERE token = ? AND name = ? LOCK IN SHARE MODE
 //	UPDATE holdfast_locks SET written = written + 1 WHERE token = ? AND name = ? -- on a Galera cluster
+//
+// Where MariaDB has innodb_snapshot_isolation, SET STATEMENT has it OFF for the UPDATE: a renewal since the transaction's snapshot would be
+// an error (1020).
 type Guard struct {
 	table   string // qualified and quoted
-	galera  bool
+	change  string // the beginning of the statement on a Galera cluster; otherwise empty
 	db      *sql.DB
 	options *sql.TxOptions
 
@@ -72,7 +75,7 @@ func NewGuard(locks driver.Locker, db *sql.DB, options *sql.TxOptions) (*Guard, 
 	if server == nil {
 		return nil, guards.Error("", driver.Invalid("locks", "opened for reading", "a Locker that can acquire"))
 	}
-	return &Guard{table: server.table, galera: server.galera, db: db, options: options, stepLimit: 10 * time.Second,
+	return &Guard{table: server.table, change: server.guardChange(), db: db, options: options, stepLimit: 10 * time.Second,
 		commitLimit: 15 * time.Second}, nil
 }
 
@@ -108,9 +111,9 @@ func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Con
 
 // Check guards a transaction that the program begins and commits itself: it refuses with [driver.ErrLost] if a later holder exists, and
 // otherwise nobody else is granted the lock before tx has ended. A statement that commits by itself, such as TRUNCATE or CREATE TABLE, ends
-// it: after one, Check returns [guard.ErrTransactionEnded], and none may come later. Not within a savepoint: on a Galera cluster its rollback
-// would end the guard. Late in the transaction it delays the next grant least. A connection that hangs after it does so for as long as
-// wait_timeout of the session. After any error roll back.
+// tx: after one, Check returns [guard.ErrTransactionEnded], and none may come later. Not within a savepoint: on a Galera cluster its
+// rollback would end the guard. Late in the transaction it delays the next grant least. A connection that hangs after it does so for as
+// long as wait_timeout of the session. After any error roll back.
 func (g *Guard) Check(ctx context.Context, tx *sql.Tx, hold guard.Hold) error {
 	lease, err := guards.Lease(hold)
 	if err == nil {
@@ -136,8 +139,8 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx, lease driver.Lease) error 
 	var found int64
 	var err error
 	entry := " WHERE token = " + strconv.FormatUint(lease.Token, 10) + " AND name = " + literal(lockrecord.Key(lease.Name))
-	if g.galera {
-		found, err = changed(tx.ExecContext(ctx, "UPDATE "+g.table+" SET written = written + 1"+entry))
+	if g.change != "" {
+		found, err = changed(tx.ExecContext(ctx, g.change+entry))
 	} else {
 		err = tx.QueryRowContext(ctx, "SELECT 1 FROM "+g.table+" FORCE INDEX ("+tokenIndex+")"+entry+" LOCK IN SHARE MODE").Scan(&found)
 	}

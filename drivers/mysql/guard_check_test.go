@@ -71,3 +71,47 @@ func TestGuardWithoutAFreeConnection(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The guard of a Galera cluster changes the row. It passes after a renewal, although the transaction has an older snapshot.
+func TestGaleraGuardAfterARenewal(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t, nil)
+	server := *g.l.store.server.Load()
+	server.galera = true
+	g.guard.change = server.guardChange()
+	conn, err := g.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		lease := g.acquire(t, "a")
+		if _, err := conn.ExecContext(t.Context(), "SET SESSION innodb_snapshot_isolation = ON"); err != nil { // as in MariaDB 11.6
+			t.Fatal(err)
+		}
+		tx, err := conn.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+g.table).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if lease, err = g.l.Renew(t.Context(), lease); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.guard.Check(t.Context(), tx, guard.Unnoticed(t.Context(), lease)); err != nil {
+			t.Errorf("%v: %v", level, err)
+		}
+		var setting string
+		if err := tx.QueryRowContext(t.Context(), "SELECT @@innodb_snapshot_isolation").Scan(&setting); err != nil || setting != "1" {
+			t.Errorf("%v: afterwards innodb_snapshot_isolation is %s, %v", level, setting, err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+		if err := g.l.Release(t.Context(), lease); err != nil {
+			t.Error(err)
+		}
+	}
+}
