@@ -19,6 +19,7 @@ const (
 	codeNotSupported       = "0A000"
 	codeBadParameter       = "22023"
 	codeReadOnly           = "25006"
+	codeTransactionTimeout = "25P04"
 	codeNoStatement        = "26000"
 	codeUniqueViolation    = "23505"
 	codeSerialization      = "40001"
