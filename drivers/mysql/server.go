@@ -91,6 +91,8 @@ func refusal(read map[string]string) error {
 	major, _ := strconv.Atoi(numbers[1])
 	minor, _ := strconv.Atoi(numbers[2])
 	switch {
+	case strings.Contains(version, "TiDB"):
+		return driver.Invalid("server", "TiDB", "MySQL or MariaDB, since TiDB takes no shared lock on which a guard could rely")
 	case major*100+minor < oldest:
 		return driver.Invalid("server", fmt.Sprintf("%s %d.%d", product, major, minor), "MySQL 8.0 or later, or MariaDB 10.6 or later")
 	case isOn(read["log_bin"]) && read["binlog_format"] == "STATEMENT":
