@@ -291,5 +291,8 @@ func outcome(err error) error {
 	if err == nil || hasCode(err, codeDeadlock, codeCertification) || hasCode(err, readOnlyCodes...) || errors.Is(err, sqldriver.ErrBadConn) {
 		return classify(err)
 	}
-	return driver.Errorf("%w: %w", ErrInDoubt, classify(err))
+	if err = classify(err); errors.Is(err, driver.ErrDenied) { // that would say that nothing was written
+		err = errors.New(driver.ErrorText(err))
+	}
+	return driver.Errorf("%w: %w", ErrInDoubt, err)
 }
