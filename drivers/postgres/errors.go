@@ -31,6 +31,7 @@ const (
 	codeNoTable            = "42P01"
 	codeDiskFull           = "53100"
 	codeLockTimeout        = "55P03"
+	codeCanceled           = "57014" // by the call's end, by somebody, or by the statement_timeout of a role
 )
 
 // severityPanic is that of a server's error that ends the whole server. It can come when the commit is written already: the disk is full
