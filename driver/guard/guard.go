@@ -53,8 +53,9 @@ var ErrFenced = driver.Errorf("a later holder raised the fence: %w", driver.ErrL
 // applied as a whole or not at all.
 var ErrInDoubt = driver.Errorf("the outcome of the commit is unknown")
 
-// ErrTransactionEnded says that the function has ended the transaction in which it ran.
-var ErrTransactionEnded = errors.New("the function ended the guard's transaction")
+// ErrTransactionEnded says that a transaction has ended before it could be guarded: the function has ended it, or a statement in it that
+// commits by itself.
+var ErrTransactionEnded = errors.New("the guarded transaction had already ended, such as by a COMMIT in it")
 
 // ErrNoFunction is the error for a function that is nil.
 var ErrNoFunction error = driver.Invalid("fn", "nil", "a function")

@@ -127,7 +127,8 @@ func TestVersions(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{"8.0.36": true, "8.4.3-cluster": true, "9.1.0": true, "5.7.44-log": false,
 		"10.5.23-MariaDB": false, "10.6.0-MariaDB": true, "10.11.19-MariaDB-0+deb12u1-log": true,
-		"11.4.2-MariaDB": true, "12.0.1-MariaDB": true, "": false, "x": false} {
+		"11.4.2-MariaDB": true, "12.0.1-MariaDB": true, "": false, "x": false,
+		"8.0.11-TiDB-v8.5.1": false} {
 		if err := refusal(map[string]string{"version": version}); (err == nil) != want {
 			t.Errorf("%q: %v", version, err)
 		}

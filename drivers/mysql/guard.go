@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -46,9 +47,12 @@ var guards = guard.Kind{Backend: backend, Method: "guard", Limits: driver.Limits
 //
 //	SELECT token FROM holdfast_locks FORCE INDEX (token_name) WHERE token = ? AND name = ? LOCK IN SHARE MODE
 //	UPDATE holdfast_locks SET written = written + 1 WHERE token = ? AND name = ? -- on a Galera cluster
+//
+// Where MariaDB has innodb_snapshot_isolation, SET STATEMENT has it OFF for the UPDATE: a renewal since the transaction's snapshot would be
+// an error (1020).
 type Guard struct {
 	table   string // qualified and quoted
-	galera  bool
+	change  string // the beginning of the statement on a Galera cluster; otherwise empty
 	db      *sql.DB
 	options *sql.TxOptions
 
@@ -71,13 +75,13 @@ func NewGuard(locks driver.Locker, db *sql.DB, options *sql.TxOptions) (*Guard, 
 	if server == nil {
 		return nil, guards.Error("", driver.Invalid("locks", "opened for reading", "a Locker that can acquire"))
 	}
-	return &Guard{table: server.table, galera: server.galera, db: db, options: options, stepLimit: 10 * time.Second,
+	return &Guard{table: server.table, change: server.guardChange(), db: db, options: options, stepLimit: 10 * time.Second,
 		commitLimit: 15 * time.Second}, nil
 }
 
 const (
-	// The savepoint is gone when the transaction is.
-	savepoint = "holdfast_guard"
+	// A savepoint is gone when its transaction is. Check has another one, because Do's function may call it.
+	savepoint, checkpoint = "holdfast_guard", "holdfast_check"
 	// boundIdle bounds how long the transaction may be idle from now on, and unboundIdle ends that.
 	boundIdle   = "SET @holdfast_wait_timeout = @@session.wait_timeout, SESSION wait_timeout = LEAST(5, @@session.wait_timeout)"
 	unboundIdle = "SET SESSION wait_timeout = @holdfast_wait_timeout"
@@ -96,7 +100,8 @@ const (
 //   - [ErrInDoubt]: the outcome of the commit is unknown.
 //   - Any other error: nothing was written.
 //
-// Do waits for the answer to the commit for 15 s, and for that to each other statement of its own for 10 s.
+// Do waits for the answer to the commit for 15 s, and for that to each other statement of its own for 10 s. As long may it wait for a
+// connection of the pool.
 func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if fn == nil {
 		return guards.Error("", guard.ErrNoFunction)
@@ -105,12 +110,19 @@ func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Con
 }
 
 // Check guards a transaction that the program begins and commits itself: it refuses with [driver.ErrLost] if a later holder exists, and
-// otherwise nobody else is granted the lock before tx has ended. Late in the transaction it delays the next grant least. A connection that
-// hangs after it does so for as long as wait_timeout of the session. After any error roll back.
+// otherwise nobody else is granted the lock before tx has ended. A statement that commits by itself, such as TRUNCATE or CREATE TABLE, ends
+// tx: after one, Check returns [guard.ErrTransactionEnded], and none may come later. Not within a savepoint: on a Galera cluster its
+// rollback would end the guard. Late in the transaction it delays the next grant least. A connection that hangs after it does so for as
+// long as wait_timeout of the session. After any error roll back.
 func (g *Guard) Check(ctx context.Context, tx *sql.Tx, hold guard.Hold) error {
 	lease, err := guards.Lease(hold)
 	if err == nil {
 		err = hold.Err()
+	}
+	for _, statement := range []string{"SAVEPOINT ", "RELEASE SAVEPOINT "} { // without a transaction there would be no guard
+		if err == nil {
+			err = ended(g.step(ctx, tx, statement+checkpoint))
+		}
 	}
 	if err == nil {
 		err = g.lock(ctx, tx, lease)
@@ -127,8 +139,8 @@ func (g *Guard) lock(ctx context.Context, tx *sql.Tx, lease driver.Lease) error 
 	var found int64
 	var err error
 	entry := " WHERE token = " + strconv.FormatUint(lease.Token, 10) + " AND name = " + literal(lockrecord.Key(lease.Name))
-	if g.galera {
-		found, err = changed(tx.ExecContext(ctx, "UPDATE "+g.table+" SET written = written + 1"+entry))
+	if g.change != "" {
+		found, err = changed(tx.ExecContext(ctx, g.change+entry))
 	} else {
 		err = tx.QueryRowContext(ctx, "SELECT 1 FROM "+g.table+" FORCE INDEX ("+tokenIndex+")"+entry+" LOCK IN SHARE MODE").Scan(&found)
 	}
@@ -153,11 +165,30 @@ func (g *Guard) step(ctx context.Context, tx *sql.Tx, statement string) error {
 	return err
 }
 
+// ended is the error of a statement of which [guard.ErrTransactionEnded] comes if the transaction has ended.
+func ended(err error) error {
+	if errors.Is(err, sql.ErrTxDone) || hasCode(err, codeNoSavepoint) {
+		return guard.ErrTransactionEnded
+	}
+	return classify(err)
+}
+
+// connection takes a connection of the program's pool. While it waits, the lock is renewed, and kept from others that could work.
+func (g *Guard) connection(ctx context.Context) (*sql.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, g.stepLimit)
+	defer cancel()
+	conn, err := g.db.Conn(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return nil, fmt.Errorf("no connection was free or could be made within %v: %w", g.stepLimit, context.DeadlineExceeded)
+	}
+	return conn, classify(err)
+}
+
 // attempt runs fn in a transaction, takes the guard, and commits.
 func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease, fn func(context.Context, *sql.Tx) error) error {
-	conn, err := g.db.Conn(ctx)
+	conn, err := g.connection(ctx)
 	if err != nil {
-		return classify(err)
+		return err
 	}
 	defer func() { _ = conn.Close() }()
 	// The end of the transaction's own context would have package database/sql roll back, with no time limit. So it ends only while the
@@ -190,11 +221,8 @@ func (g *Guard) attempt(ctx context.Context, hold guard.Hold, lease driver.Lease
 		bounded = true
 		err = g.step(ctx, tx, boundIdle)
 	}
-	switch {
-	case errors.Is(err, sql.ErrTxDone), hasCode(err, codeNoSavepoint):
-		return guard.ErrTransactionEnded
-	case err != nil:
-		return classify(err)
+	if err != nil {
+		return ended(err)
 	}
 	if err := g.lock(ctx, tx, lease); err != nil {
 		return err
@@ -263,5 +291,8 @@ func outcome(err error) error {
 	if err == nil || hasCode(err, codeDeadlock, codeCertification) || hasCode(err, readOnlyCodes...) || errors.Is(err, sqldriver.ErrBadConn) {
 		return classify(err)
 	}
-	return driver.Errorf("%w: %w", ErrInDoubt, classify(err))
+	if err = classify(err); errors.Is(err, driver.ErrDenied) { // that would say that nothing was written
+		err = errors.New(driver.ErrorText(err))
+	}
+	return driver.Errorf("%w: %w", ErrInDoubt, err)
 }

@@ -214,12 +214,16 @@ func TestGuardsOutcome(t *testing.T) {
 		&gomysql.MySQLError{Number: codeDeadlock}: false,
 		&gomysql.MySQLError{Number: 1047}:         false,
 		&gomysql.MySQLError{Number: 1317}:         true,
+		&gomysql.MySQLError{Number: 1021}:         true,
 		gomysql.ErrInvalidConn:                    true,
 		context.DeadlineExceeded:                  true,
 		sqldriver.ErrBadConn:                      false, // the client library promises that nothing was sent
 	} {
 		if got := outcome(err); got == nil || errors.Is(got, ErrInDoubt) != doubtful {
 			t.Errorf("%v: %v", err, got)
+		}
+		if got := outcome(err); errors.Is(got, ErrInDoubt) && driver.OutcomeKnown(got) {
+			t.Errorf("%v: in doubt and known: %v", err, got)
 		}
 	}
 }

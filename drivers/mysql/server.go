@@ -17,14 +17,17 @@ type server struct {
 	version string
 	mariaDB bool
 	galera  bool
-	table   string // qualified and quoted
+	// snapshots: the server can refuse to change a row that has changed since the transaction's snapshot.
+	snapshots bool
+	table     string // qualified and quoted
 	// The parts of the table's name.
 	database, name string
 }
 
 // facts are the variables of a server that the driver reads. A server lacks some of them.
-var facts = []string{"version", "wsrep_on", "log_bin", "binlog_format", "innodb_flush_log_at_trx_commit", "sync_binlog",
-	"rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point", "rpl_semi_sync_master_timeout", "rpl_semi_sync_source_timeout"}
+var facts = []string{"version", "wsrep_on", "innodb_snapshot_isolation", "log_bin", "binlog_format", "innodb_flush_log_at_trx_commit",
+	"sync_binlog", "rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point", "rpl_semi_sync_master_timeout",
+	"rpl_semi_sync_source_timeout"}
 
 // variables reads variables or the status of a server, by name.
 func variables(ctx context.Context, conn *sql.Conn, kind string, names []string) (map[string]string, error) {
@@ -49,7 +52,7 @@ func (s *store) know(ctx context.Context, conn *sql.Conn) (*server, error) {
 		return nil, err
 	}
 	k := &server{version: read["version"], mariaDB: isMariaDB(read["version"]), galera: isOn(read["wsrep_on"]), name: s.config.table,
-		database: s.config.database}
+		database: s.config.database, snapshots: read["innodb_snapshot_isolation"] != ""}
 	if k.database == "" {
 		var database sql.NullString
 		if err := eachRow(ctx, conn, "SELECT DATABASE()", func() {}, &database); err != nil {
@@ -88,6 +91,8 @@ func refusal(read map[string]string) error {
 	major, _ := strconv.Atoi(numbers[1])
 	minor, _ := strconv.Atoi(numbers[2])
 	switch {
+	case strings.Contains(version, "TiDB"):
+		return driver.Invalid("server", "TiDB", "MySQL or MariaDB, since TiDB takes no shared lock on which a guard could rely")
 	case major*100+minor < oldest:
 		return driver.Invalid("server", fmt.Sprintf("%s %d.%d", product, major, minor), "MySQL 8.0 or later, or MariaDB 10.6 or later")
 	case isOn(read["log_bin"]) && read["binlog_format"] == "STATEMENT":
@@ -169,4 +174,16 @@ func (k *server) reads() string {
 		return "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT "
 	}
 	return "SELECT "
+}
+
+// guardChange begins the statement of a guard on a Galera cluster. It changes the present row, also if that was renewed since the
+// transaction's snapshot.
+func (k *server) guardChange() string {
+	switch {
+	case !k.galera:
+		return ""
+	case k.snapshots:
+		return "SET STATEMENT innodb_snapshot_isolation = OFF FOR UPDATE " + k.table + " SET written = written + 1"
+	}
+	return "UPDATE " + k.table + " SET written = written + 1"
 }

@@ -96,6 +96,12 @@ func (l *Locker) grant(ctx context.Context, c *pgx.Conn, req ask) (driver.Lease,
 		return driver.Lease{}, err
 	case hasCode(err, codeLockTimeout) && !req.quick:
 		return driver.Lease{}, req.rowIsLocked(l.blocked(ctx, c, req.Name))
+	case hasCode(err, codeCanceled) && ctx.Err() == nil:
+		// Nothing was written: a server that commits cancels nothing any more. Without somebody who blocks, it is the server that is slow.
+		if blocked := l.blocked(ctx, c, req.Name); blocked != "" {
+			err = req.rowIsLocked(blocked)
+		}
+		return driver.Lease{}, err
 	case err != nil:
 		return driver.Lease{}, err
 	case lease.Token == 0:

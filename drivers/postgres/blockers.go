@@ -157,7 +157,7 @@ func whoDoes(all []blocker) (said []string) {
 func (l *Locker) withBlockers(ctx context.Context, op, name string, err error) error {
 	failed := opError(op, name, err)
 	late := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
-	if name == "" || !late && !hasCode(err, codeLockTimeout) {
+	if name == "" || !late && !hasCode(err, codeLockTimeout, codeCanceled) {
 		return failed
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)

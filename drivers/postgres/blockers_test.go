@@ -188,6 +188,28 @@ func TestOpenTransactionInErrorsOfHolderAndWaiter(t *testing.T) {
 	}
 }
 
+// A role's statement_timeout ends the wait for a row before the driver's own limit. That is the same to the requests that wait.
+func TestStatementTimeoutWhileTheRowIsLocked(t *testing.T) {
+	t.Parallel()
+	at := postgrestest.URL(t)
+	l := open(t, at)
+	if err := l.Release(bounded(t), acquire(t, l, request("free", "a"))); err != nil {
+		t.Fatal(err)
+	}
+	held := acquire(t, l, longRequest("held", "a"))
+	transaction, pid := console(t, at, `SELECT FROM holdfast_locks FOR UPDATE`)
+	for _, connections := range []string{"pool_max_conns=1", "pool_max_conns=4"} {
+		impatient := open(t, with(at, "options=-c%20statement_timeout%3D300", connections))
+		_, err := impatient.TryAcquire(bounded(t), request("free", "b"))
+		wantError(t, err, driver.ErrHeld)
+		wantNamed(t, connections+": the request", fmt.Sprint(err), pid)
+		_, err = impatient.Renew(bounded(t), held)
+		wantUnknown(t, err)
+		wantNamed(t, connections+": the renewal", fmt.Sprint(err), pid)
+	}
+	run(t, transaction, `ROLLBACK`)
+}
+
 // Where commits are slow, a row is locked for longer than a request first waits. Requests that meet then are not refused unread.
 func TestRepeatsOfARowThatIsLockedForAMoment(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,7 @@ const (
 	codeNotSupported       = "0A000"
 	codeBadParameter       = "22023"
 	codeReadOnly           = "25006"
+	codeTransactionTimeout = "25P04"
 	codeNoStatement        = "26000"
 	codeUniqueViolation    = "23505"
 	codeSerialization      = "40001"
@@ -30,6 +31,7 @@ const (
 	codeNoTable            = "42P01"
 	codeDiskFull           = "53100"
 	codeLockTimeout        = "55P03"
+	codeCanceled           = "57014" // by the call's end, by somebody, or by the statement_timeout of a role
 )
 
 // severityPanic is that of a server's error that ends the whole server. It can come when the commit is written already: the disk is full

@@ -135,7 +135,13 @@ func TestExplainPanic(t *testing.T) {
 			}
 		}
 	}
-	for code, want := range map[pqerror.Code]bool{codeDiskFull: true, "58030": true, "XX000": true, "23505": false} {
+	// A pooler that has lost the server answers in its place, with such codes and less than a panic.
+	for code, want := range map[string]bool{"XX000": true, "58000": true, "25P04": true, "25P03": false, "23505": false} {
+		if doubtful := errors.Is(outcome(&pgconn.PgError{SeverityUnlocalized: "FATAL", Code: code}), ErrInDoubt); doubtful != want {
+			t.Errorf("%s: of a guard's commit: in doubt: %v", code, doubtful)
+		}
+	}
+	for code, want := range map[pqerror.Code]bool{codeDiskFull: true, "58030": true, "XX000": true, "25P04": true, "23505": false} {
 		if doubtful := errors.Is(outcome(&pq.Error{Severity: "PANIK", Code: code}), ErrInDoubt); doubtful != want { // in the server's language
 			t.Errorf("%s: of a guard's commit by another driver: in doubt: %v", code, doubtful)
 		}

@@ -196,6 +196,24 @@ func TestFenceInTheProgramsOwnTransaction(t *testing.T) {
 	}
 }
 
+// An error of the function is no reason to run it again, also if it is that of a fence that was not raised.
+func TestFenceRunsTheFunctionOnce(t *testing.T) {
+	t.Parallel()
+	g := newFenceFixture(t, "pgx pool", pgx.ReadCommitted)
+	fence := g.guardKind.(pgxFence).fence
+	if err := fence.Raise(t.Context(), "job", 7); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	err := fence.Do(t.Context(), g.holdOf(7), func(ctx context.Context, tx pgx.Tx) error {
+		calls++
+		return fence.Check(ctx, tx, "other", 1)
+	})
+	if calls != 1 || !errors.Is(err, errLowerFence) {
+		t.Errorf("the function ran %d times, %v", calls, err)
+	}
+}
+
 // Without the unique pair, a raise would not wait for transactions of the holder before. Such a table raises nothing.
 func TestFenceNeedsTheKey(t *testing.T) {
 	t.Parallel()

@@ -210,7 +210,7 @@ func runGuarded[Tx any](
 	}
 	return kind.Run(ctx, hold, func(ctx context.Context, lease driver.Lease) error {
 		err := attempt(ctx, hold, lease, ts, fn, s)
-		if errors.Is(err, errLowerFence) {
+		if errors.Is(err, errLowerFence) && !guard.IsFromFunction(err) {
 			if err = s.raise(ctx, lease); err == nil {
 				err = attempt(ctx, hold, lease, ts, fn, s)
 			}

@@ -127,20 +127,24 @@ func outcome(err error) error {
 	return driver.Errorf("%w: %w", ErrInDoubt, err)
 }
 
-// leavesOpen reports whether a code leaves open what became of the statement: connection exceptions,
-// statement completion unknown, and the server's end.
+// leavesOpen reports whether a code leaves open what became of the statement: connection exceptions, statement completion unknown, the
+// server's end, and transaction_timeout, which can run out between the commit's last look at it and the commit.
 func leavesOpen(code string) bool {
-	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "40003"
+	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "40003" || code == codeTransactionTimeout
 }
 
-// mayPanic reports whether a server may have ended while it committed (see [severityPanic]). Of other drivers than pgx only the code is
-// known: it is then one of the classes of resources, of the system, and of internal errors.
+// mayPanic reports whether a server may have ended while it committed (see [severityPanic]). Internal and system errors may also come from
+// a pooler that has lost the server, whatever their severity. Those of resources are the server's own; of other drivers than pgx only the
+// code is known.
 func mayPanic(err error, code string) bool {
 	var server *pgconn.PgError
-	if errors.As(err, &server) {
+	switch {
+	case strings.HasPrefix(code, "58"), strings.HasPrefix(code, "XX"):
+		return true
+	case errors.As(err, &server):
 		return server.SeverityUnlocalized == severityPanic
 	}
-	return strings.HasPrefix(code, "53") || strings.HasPrefix(code, "58") || strings.HasPrefix(code, "XX")
+	return strings.HasPrefix(code, "53")
 }
 
 // transactions begin transactions of one kind.

@@ -42,10 +42,16 @@ type Lock struct {
 
 var _ migrating.Old = (*Lock)(nil)
 
-// session is the connection of one lock that is held. busy has one element while a call uses it.
+// session is the connection of one lock that is held. busy has one element while a call uses it. released is closed when the release
+// begins.
 type session struct {
-	conn *pgx.Conn
-	busy chan struct{}
+	conn     *pgx.Conn
+	busy     chan struct{}
+	released chan struct{}
+}
+
+func newSession(conn *pgx.Conn) *session {
+	return &session{conn: conn, busy: make(chan struct{}, 1), released: make(chan struct{})}
 }
 
 // New returns the locks that other programs take with the key: an SQL expression of name, such as "42", "hashtext(name)" or
@@ -75,12 +81,15 @@ func (l *Lock) session(proof string) *session {
 	return l.held[proof]
 }
 
-// take removes a session, so that its caller ends it.
+// take removes a session, so that its caller ends it. Renewals that wait for it are lost.
 func (l *Lock) take(proof string) *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.held[proof]
 	delete(l.held, proof)
+	if s != nil {
+		close(s.released)
+	}
 	return s
 }
 
@@ -145,7 +154,7 @@ func (l *Lock) Acquire(ctx context.Context, claim migrating.Claim) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held[claim.Proof] = &session{conn: conn, busy: make(chan struct{}, 1)}
+	l.held[claim.Proof] = newSession(conn)
 	return nil
 }
 
@@ -158,6 +167,8 @@ func (l *Lock) Renew(ctx context.Context, claim migrating.Claim) error {
 	select {
 	case s.busy <- struct{}{}:
 		defer func() { <-s.busy }()
+	case <-s.released: // the release keeps the connection: waiting would last until the time limit
+		return driver.Errorf("%w: its release has begun", driver.ErrLost)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
