@@ -37,8 +37,10 @@
 //     refuses to lead again until the elector must have stopped.
 //   - [Lock.Token] is the fencing token, greater than that of every earlier leader. A process that
 //     was paused can act after its lease; a resource that refuses lower tokens is safe from that.
-//   - A release (ReleaseOnCancel) makes the way free at once. After a crash the next leader
-//     begins when the lease has ended, plus at most one RetryPeriod with its jitter.
+//   - A release (ReleaseOnCancel) makes the way free at once. After a crash, or if the leader could
+//     not renew, the next leader begins when the lease has ended, plus at most one RetryPeriod with
+//     its jitter: a leader that could not renew does not release, because client-go would do so
+//     while the leader's work still runs.
 //
 // # Costs
 //
