@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/drivers/memory"
 )
 
 // wire is what an elector's calls pass on their way to the store.
@@ -110,4 +111,15 @@ func TestNewElectorAfterFailedRenewals(t *testing.T) {
 			t.Error(errors.Join(errors.New("the new leader reads the record"), err))
 		}
 	})
+}
+
+// client-go cuts off fractions of a second.
+func TestLeaseDurationBelowASecond(t *testing.T) {
+	short := record("a")
+	short.LeaseDurationSeconds = 0
+	var invalid *driver.InvalidError
+	err := newLock(t, memory.NewStore().Locker(), "a").Create(t.Context(), short)
+	if !errors.As(err, &invalid) || invalid.Field != "LeaseDuration" {
+		t.Errorf("Create: %v", err)
+	}
 }

@@ -322,6 +322,9 @@ func (l *Lock) request(record resourcelock.LeaderElectionRecord) (driver.Request
 		return driver.Request{}, driver.Errorf("acquire %q: the lease was lost; this candidate may lead again in %s", l.name,
 			driver.FormatDuration(left.Round(time.Millisecond)))
 	}
+	if record.LeaseDurationSeconds <= 0 {
+		return driver.Request{}, driver.Invalid("LeaseDuration", "less than a second", "at least 1s: client-go cuts off fractions of a second")
+	}
 	if l.asked.IsZero() {
 		l.asked = driver.NewLeaseID(string(uuid.NewUUID()))
 	}
