@@ -13,12 +13,13 @@
 //
 // The lock is renewed in the background for as long as certmagic holds it. It is released by
 // Unlock even if the context has ended, and after a crash it is free within one TTL. certmagic
-// has no way to stop an operation whose lock is lost. It asks for a renewal before each attempt
-// to obtain a certificate: a lost lock then ends the operation. What an attempt stores in between
-// is not fenced, whatever the Files are: Store does not say under which lock it is called, and
-// some keys are written under no lock. certmagic expects that: its operations check first
-// whether the work is done. An instance that was paused for longer than its lease can replace
-// the next one's certificate with its own, which is also valid.
+// has no way to stop an attempt whose lock is lost. It asks for a renewal before each attempt
+// to obtain a certificate: a lost lock is then acquired again, or the attempt fails while another
+// has the lock. What an attempt stores in between is not fenced, whatever the Files are: Store
+// does not say under which lock it is called, and some keys are written under no lock. certmagic
+// expects that: its operations check first whether the work is done. An instance that was paused
+// for longer than its lease can replace the next one's certificate with its own, which is also
+// valid.
 //
 // The Client's Shutdown waits until certmagic has unlocked what it holds. Stop certmagic, or
 // call certmagic.CleanUpOwnLocks, before it.
@@ -74,17 +75,23 @@ func (l *Locker) Unlock(ctx context.Context, name string) error {
 }
 
 // RenewLockLease reports whether the lock is held; the renewal itself goes on in the background.
-// So it does no I/O, and any lease duration is met. If the lock was lost, the error matches
-// [holdfast.ErrLost].
-func (l *Locker) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
-	ctx, ok := l.locks.Context(name)
+// So it does no I/O, and any lease duration is met. If the lock was lost, it makes one attempt to
+// acquire it again: certmagic repeats a failed operation for up to 30 days, never locks again,
+// and checks after each RenewLockLease what is left to do. The error matches [holdfast.ErrHeld] if
+// another has the lock by then, and [holdfast.ErrLost] if this Locker never had it.
+func (l *Locker) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
+	held, ok := l.locks.Context(name)
 	if !ok {
 		return driver.Errorf("renew %q: this process does not have the lock: %w", name, holdfast.ErrLost)
 	}
-	if hold, ok := holdfast.HoldFromContext(ctx); ok && hold.Err() != nil {
-		return driver.Errorf("renew %q: %w", name, hold.Err())
+	hold, ok := holdfast.HoldFromContext(held)
+	switch {
+	case !ok || hold.Err() == nil:
+		return nil
+	case errors.Is(hold.Err(), holdfast.ErrLost):
+		return l.locks.Retake(ctx, name)
 	}
-	return nil
+	return driver.Errorf("renew %q: %w", name, hold.Err())
 }
 
 // Files is what a [Storage] needs of another Storage; Info is certmagic.KeyInfo.

@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"log"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/adapters/certmagiclock"
 	"github.com/holdfast-go/holdfast/driver"
-	_ "github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 // KeyInfo stands for certmagic.KeyInfo, and noFiles for certmagic.FileStorage, so that this
@@ -38,6 +40,69 @@ func TestInvalidArguments(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// certmagic never locks again, but it asks for a renewal before each of its attempts.
+func TestRenewLockLeaseAfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const name = "issue_cert_example.com"
+		store, ctx := memory.NewStore(), t.Context()
+		lockers := [2]*certmagiclock.Locker{}
+		for i := range lockers {
+			locker, err := certmagiclock.NewLocker(locktest.NewClient(t, store.Locker()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lockers[i] = locker
+		}
+		mine, others := lockers[0], lockers[1]
+		lose := func() {
+			store.Remove(name)
+			time.Sleep(time.Minute)
+		}
+		if err := mine.Lock(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		lose()
+		attempt, cancel := context.WithCancel(ctx)
+		if err := mine.RenewLockLease(attempt, name, time.Hour); err != nil {
+			t.Fatalf("the lock is free: %v", err)
+		}
+		cancel() // the attempt's context does not end the hold
+		time.Sleep(time.Hour)
+		if ok, err := others.TryLock(ctx, name); ok || err != nil {
+			t.Fatalf("another after the renewal: %t, %v", ok, err)
+		}
+		lose()
+		if ok, err := others.TryLock(ctx, name); !ok || err != nil {
+			t.Fatalf("another after the loss: %t, %v", ok, err)
+		}
+		for range 2 {
+			if err := mine.RenewLockLease(ctx, name, time.Hour); !errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("another has the lock: %v", err)
+			}
+			if ok, err := mine.TryLock(ctx, name); ok || err != nil {
+				t.Errorf("another operation of this process: %t, %v", ok, err)
+			}
+		}
+		if err := others.Unlock(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+		if err := mine.RenewLockLease(ctx, name, time.Hour); err != nil {
+			t.Errorf("the other has released the lock: %v", err)
+		}
+		if err := mine.Unlock(ctx, name); err != nil {
+			t.Error(err)
+		}
+		for what, locker := range map[string]*certmagiclock.Locker{"this": mine, "the other": others} {
+			if ok, err := locker.TryLock(ctx, name); !ok || err != nil || locker.Unlock(ctx, name) != nil {
+				t.Errorf("%s process after Unlock: %t, %v", what, ok, err)
+			}
+		}
+		if err := mine.RenewLockLease(ctx, name, time.Hour); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("RenewLockLease without a lock: %v", err)
+		}
+	})
 }
 
 func ExampleStorage() {

@@ -134,44 +134,52 @@ func TestCertmagicTryLock(t *testing.T) {
 // losing is a Storage whose locks are lost as soon as certmagic has them.
 type losing struct {
 	*certmagiclock.Storage[certmagic.KeyInfo]
-	operator *holdfast.Client
+	lose func(name string) error
 }
 
 func (l losing) Lock(ctx context.Context, name string) error {
 	if err := l.Storage.Lock(ctx, name); err != nil {
 		return err
 	}
-	if err := l.operator.Break(ctx, name, holdfast.BreakAnybody()); err != nil {
-		return err
-	}
-	for l.RenewLockLease(ctx, name, time.Minute) == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
-	return nil
+	return l.lose(name)
 }
 
-// certmagic renews the lease before each attempt, and gives up if the lock is lost.
+// certmagic renews the lease before each attempt. That acquires a lost lock again, unless another has it.
 func TestCertmagicLoss(t *testing.T) {
-	store := memory.NewStore()
-	storage, err := newStorage(newClient(t, store), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	operator := newClient(t, store)
-	magic := newMagic(losing{storage, operator}, issuer(func(context.Context, func() error) error {
-		t.Error("the certificate was ordered without the lock")
-		return nil
-	}))
-	attempts := 0
-	ctx := context.WithValue(t.Context(), certmagic.AttemptsCtxKey, &attempts)
-	if err := magic.ObtainCertSync(ctx, domain); err == nil || !strings.Contains(err.Error(), "lease lost") {
-		t.Errorf("ObtainCertSync: %v", err)
-	}
-	if ok, err := storage.TryLock(t.Context(), "issue_cert_"+domain); !ok || err != nil {
-		t.Errorf("the lock after the loss: %t, %v", ok, err)
-	}
-	if err := storage.Unlock(t.Context(), "issue_cert_"+domain); err != nil {
-		t.Error(err)
+	for what, taken := range map[string]bool{"the lock is free": false, "another has the lock": true} {
+		t.Run(what, func(t *testing.T) {
+			store, ordered := memory.NewStore(), 0
+			storage, err := newStorage(newClient(t, store), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			operator := newClient(t, store)
+			magic := newMagic(losing{storage, func(name string) error {
+				if err := operator.Break(t.Context(), name, holdfast.BreakAnybody()); err != nil {
+					return err
+				}
+				eventually(t, "the loss", func() bool { return isFree(t, operator, name) })
+				if !taken {
+					return nil
+				}
+				_, err := operator.TryLock(t.Context(), name)
+				return err
+			}}, issuer(func(_ context.Context, sign func() error) error {
+				if ordered++; isFree(t, operator, "issue_cert_"+domain) {
+					t.Error("the certificate is ordered without the lock")
+				}
+				return sign()
+			}))
+			attempts := 0 // as in the attempts that certmagic repeats
+			ctx := context.WithValue(t.Context(), certmagic.AttemptsCtxKey, &attempts)
+			err = magic.ObtainCertSync(ctx, domain)
+			if taken && (ordered != 0 || err == nil || !strings.Contains(err.Error(), "is held by")) {
+				t.Errorf("ordered %d times; ObtainCertSync: %v", ordered, err)
+			}
+			if !taken && (ordered != 1 || err != nil || !isFree(t, operator, "issue_cert_"+domain)) {
+				t.Errorf("ordered %d times; ObtainCertSync: %v", ordered, err)
+			}
+		})
 	}
 }
 

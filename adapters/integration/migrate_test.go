@@ -129,6 +129,10 @@ func TestMigrateLoss(t *testing.T) {
 	if version, dirty, err := m.Version(); ran != 1 || version != 1 || dirty || err != nil {
 		t.Errorf("%d migrations began; version %d, dirty %t, %v", ran, version, dirty, err)
 	}
+	// The loss was returned once; the Migrate is not locked by it.
+	if err := m.Up(); !errors.Is(err, holdfast.ErrLost) {
+		t.Errorf("Up of the second migration, whose lock is lost, too: %v", err)
+	}
 }
 
 // migrateProgram migrates. The first migration of all takes forever. After the crash the

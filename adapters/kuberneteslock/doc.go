@@ -15,8 +15,8 @@
 //
 // # How a record becomes a lease
 //
-// The leader has a lease of the backend, with the elector's LeaseDuration as its TTL. Each
-// Update of the leader is one renewal. Get shows the backend's record, and says that nobody
+// The leader has a lease of the backend, with the elector's LeaseDuration as its TTL. It is in whole
+// seconds: client-go cuts off a fraction. Each Update of the leader is one renewal. Get shows the backend's record, and says that nobody
 // leads as soon as the lease has ended on the backend's clock.
 //
 // # Who judges expiry
@@ -30,15 +30,17 @@
 // # What is promised
 //
 //   - At most one elector leads, if RetryPeriod + RenewDeadline + LeaseDuration/6 is at most
-//     LeaseDuration, as with client-go's defaults. An elector stops leading at most RetryPeriod +
+//     LeaseDuration, without its fraction of a second, as with client-go's defaults. An elector stops leading at most RetryPeriod +
 //     RenewDeadline after the answer to its last renewal, and a Lock takes an answer that comes
 //     later than LeaseDuration/6 for a failure.
 //   - A loss ends the leadership: after the backend's answer that the lease is lost, the Lock
 //     refuses to lead again until the elector must have stopped.
 //   - [Lock.Token] is the fencing token, greater than that of every earlier leader. A process that
 //     was paused can act after its lease; a resource that refuses lower tokens is safe from that.
-//   - A release (ReleaseOnCancel) makes the way free at once. After a crash the next leader
-//     begins when the lease has ended, plus at most one RetryPeriod with its jitter.
+//   - A release (ReleaseOnCancel) makes the way free at once. After a crash, or if the leader could
+//     not renew, the next leader begins when the lease has ended, plus at most one RetryPeriod with
+//     its jitter: a leader that could not renew does not release, because client-go would do so
+//     while the leader's work still runs.
 //
 // # Costs
 //

@@ -74,6 +74,7 @@ func (l *leaders) elect(t *testing.T, lock *Lock, release bool) (stop context.Ca
 type election struct {
 	leaders
 	store   *memory.Store
+	wires   [2]*wire
 	lockers [2]*faulty
 	locks   [2]*Lock
 	stop    [2]context.CancelFunc
@@ -84,7 +85,8 @@ func newElection(t *testing.T, release bool) *election {
 	t.Helper()
 	e := &election{leaders: leaders{leading: map[string]bool{}}, store: memory.NewStore()}
 	for i, identity := range []string{"a", "b"} {
-		e.lockers[i] = &faulty{Locker: e.store.Locker()}
+		e.wires[i] = &wire{}
+		e.lockers[i] = &faulty{Locker: driver.Intercept(e.store.Locker(), e.wires[i].call)}
 		e.locks[i] = newLock(t, e.lockers[i], identity)
 		e.stop[i], e.done[i] = e.elect(t, e.locks[i], release)
 	}

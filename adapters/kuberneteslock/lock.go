@@ -38,6 +38,7 @@ type Lock struct {
 	lease  driver.Lease
 	leads  bool           // lease is ours, as far as is known
 	sent   time.Time      // just before the last successful acquire or renewal was sent
+	failed bool           // the last renewal, for another reason than that the elector was stopped
 	barred time.Duration  // after sent, in which a loss forbids to lead again
 	asked  driver.LeaseID // of an acquire whose outcome is unknown
 	seen   sighting
@@ -96,8 +97,14 @@ func (l *Lock) Describe() string { return "holdfast/" + l.name }
 func (l *Lock) RecordEvent(string) {}
 
 // Get returns the record, and bytes that differ if the lease was renewed since the last Get.
-// Without a record the error satisfies apierrors.IsNotFound.
+// Without a record the error satisfies apierrors.IsNotFound. After a renewal that failed it
+// returns an error until the lease has expired or was renewed.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if err := l.renewFirst(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := l.untilExpiry(ctx)
+	defer cancel()
 	found, err := l.locker.Inspect(ctx, l.name)
 	if err != nil {
 		return nil, nil, err
@@ -117,6 +124,32 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return nil, nil, err
 	}
 	return &record, append(raw, mark(found)...), nil
+}
+
+// renewFirst returns an error if the last renewal failed. Promise 1: an elector that gives up calls
+// Get and releases the lease before it ends its leader's context. The error makes it end the
+// context at once, and without a release: another could lead while the work still runs. An elector
+// that still leads renews without Get. Once the lease has expired, the old elector has given up after
+// this error, so the next Get is that of a new one.
+func (l *Lock) renewFirst() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leads || !l.failed {
+		return nil
+	}
+	l.failed = time.Since(l.sent) < l.lease.TTL
+	return driver.Errorf("read %q: the last renewal of this leader failed, so it must renew first", l.name)
+}
+
+// untilExpiry limits a read after a loss to the time in which nobody else can lead, unless the lease
+// was broken by force: client-go reads before it ends the leader's context.
+func (l *Lock) untilExpiry(ctx context.Context) (context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if left := l.lease.TTL - time.Since(l.sent); l.barred > 0 && left > 0 {
+		return context.WithTimeout(ctx, left)
+	}
+	return ctx, func() {}
 }
 
 // mark is what distinguishes one renewal from the next. The text of a revision is a secret.
@@ -197,7 +230,11 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	case leads && record.HolderIdentity == "":
 		return l.release(ctx, lease)
 	case leads:
-		return l.renew(ctx, lease)
+		err := l.renew(ctx, lease)
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			l.fail()
+		}
+		return err
 	case record.HolderIdentity == "":
 		return nil // Promise 6: there is nothing to release; after a conflict the elector would ask again without a pause
 	}
@@ -285,6 +322,9 @@ func (l *Lock) request(record resourcelock.LeaderElectionRecord) (driver.Request
 		return driver.Request{}, driver.Errorf("acquire %q: the lease was lost; this candidate may lead again in %s", l.name,
 			driver.FormatDuration(left.Round(time.Millisecond)))
 	}
+	if record.LeaseDurationSeconds <= 0 {
+		return driver.Request{}, driver.Invalid("LeaseDuration", "less than a second", "at least 1s: client-go cuts off fractions of a second")
+	}
 	if l.asked.IsZero() {
 		l.asked = driver.NewLeaseID(string(uuid.NewUUID()))
 	}
@@ -324,7 +364,14 @@ func (l *Lock) claim(ctx context.Context, lease driver.Lease, record resourceloc
 func (l *Lock) lead(lease driver.Lease, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lease, l.leads, l.sent, l.barred, l.asked = lease, true, sent, 0, driver.LeaseID{}
+	l.lease, l.leads, l.sent, l.failed, l.barred, l.asked = lease, true, sent, false, 0, driver.LeaseID{}
+}
+
+// fail notes that a renewal of a leader failed.
+func (l *Lock) fail() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = true
 }
 
 // lose notes that the lease is lost. An elector that leads stops within RetryPeriod +

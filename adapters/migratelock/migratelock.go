@@ -19,13 +19,15 @@
 // forced.
 //
 // golang-migrate passes no context to a migration, so a loss of the lock cannot stop one that
-// runs. No further migration begins: the error matches [holdfast.ErrLost]. The database does not
-// check the fencing token, so an instance that is paused for longer than its lease can go on
-// with one migration.
+// runs. No further migration begins: the error matches [holdfast.ErrLost]. If the loss came in the
+// last migration, the migrate.Migrate cannot lock again: make a new one after this error. The
+// database does not check the fencing token, so an instance that is paused for longer than its
+// lease can go on with one migration.
 package migratelock
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -57,8 +59,9 @@ type Locked[D Driver[D]] struct {
 	closed context.Context // ends with Close
 	end    context.CancelFunc
 
-	mu   sync.Mutex      // never held across I/O
-	held *namedlock.Held // nil unless this database has the lock
+	mu       sync.Mutex      // never held across I/O
+	held     *namedlock.Held // nil unless this database has the lock
+	reported bool            // Run, SetVersion or Drop has returned its loss
 }
 
 // unlockLimit bounds how long Unlock waits for the release, which goes on without it.
@@ -125,7 +128,7 @@ func (l *Locked[D]) Lock() error {
 		return err
 	}
 	l.mu.Lock()
-	l.held = held
+	l.held, l.reported = held, false
 	l.mu.Unlock()
 	if l.closed.Err() == nil { // otherwise Close may have looked before the grant
 		return nil
@@ -136,15 +139,23 @@ func (l *Locked[D]) Lock() error {
 	return driver.Errorf("lock %q: %w", l.name, l.closed.Err())
 }
 
-// Unlock releases the lock. The error matches [holdfast.ErrLost] if it was lost before, and is an
-// *[holdfast.InvalidError] if this database does not have it. A release that fails is repeated in
-// the background and reported to the Client's observers.
+// Unlock releases the lock. The error matches [holdfast.ErrLost] if it was lost before, unless Run,
+// SetVersion or Drop has returned the loss: after an error of Unlock a migrate.Migrate returns
+// migrate.ErrLocked forever. The error is an *[holdfast.InvalidError] if this database does not
+// have the lock. A release that fails is repeated in the background and reported to the Client's
+// observers.
 func (l *Locked[D]) Unlock() error {
+	l.mu.Lock()
+	reported := l.reported
+	l.mu.Unlock()
 	held := l.take()
 	if held == nil {
 		return namedlock.NotLocked(l.name)
 	}
-	return release(held)
+	if err := release(held); !reported || !errors.Is(err, holdfast.ErrLost) {
+		return err
+	}
+	return nil
 }
 
 // take returns this database's hold, which the caller releases.
@@ -196,12 +207,12 @@ func (l *Locked[D]) Drop() error {
 // calls nothing that changes the database before Lock, but a program may.
 func (l *Locked[D]) stillHeld(what string) error {
 	l.mu.Lock()
-	held := l.held
-	l.mu.Unlock()
-	if held == nil {
+	defer l.mu.Unlock()
+	if l.held == nil {
 		return nil
 	}
-	if hold, ok := holdfast.HoldFromContext(held.Context()); ok && hold.Err() != nil {
+	if hold, ok := holdfast.HoldFromContext(l.held.Context()); ok && hold.Err() != nil {
+		l.reported = true
 		return driver.Errorf("%s under %q: %w", what, l.name, hold.Err())
 	}
 	return nil

@@ -201,11 +201,37 @@ func TestLoss(t *testing.T) {
 		if err := locked.SetVersion(1, false); err != nil {
 			t.Error(err)
 		}
-		if err := locked.Unlock(); !errors.Is(err, holdfast.ErrLost) {
-			t.Errorf("Unlock after the loss: %v", err)
+		if err := locked.Unlock(); err != nil { // or golang-migrate believes forever that it has the lock
+			t.Errorf("Unlock after the loss was returned: %v", err)
 		}
 		if got, want := strings.Join(db.log, ", "), "version 1 true, version 1 false"; got != want {
 			t.Errorf("the database was called with %s; want %s", got, want)
+		}
+	})
+}
+
+// A loss that no other method has returned is an error of Unlock.
+func TestLossInTheLastMigration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		locked, _ := newLocked(t, newClient(t, store))
+		for range 2 { // the second time after a loss that was returned
+			if err := locked.Lock(); err != nil {
+				t.Fatal(err)
+			}
+			store.Remove("migrations")
+			time.Sleep(time.Minute)
+			if err := locked.Unlock(); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("Unlock after the loss: %v", err)
+			}
+			if err := locked.Lock(); err != nil {
+				t.Fatal(err)
+			}
+			store.Remove("migrations")
+			time.Sleep(time.Minute)
+			if err := errors.Join(locked.Drop(), locked.Unlock()); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("Drop: %v", err)
+			}
 		}
 	})
 }

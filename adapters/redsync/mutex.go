@@ -48,8 +48,11 @@ func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) 
 
 // LockContext tries to take the lock, and then waits for it for as long as the tries and delays
 // come to. If another still holds it, the error is an *[ErrTaken]; if ctx has ended, the error
-// matches [ErrFailed] and ctx's error.
+// matches [ErrFailed] and ctx's error. As in redsync, a nil ctx is context.Background.
 func (m *Mutex) LockContext(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	err := m.TryLockContext(ctx)
 	var taken *ErrTaken
 	if !errors.As(err, &taken) || m.tries < 2 {
@@ -113,6 +116,9 @@ func (p *patience) Err() error {
 
 // TryLockContext makes one attempt. If another holds the lock, the error is an *[ErrTaken].
 func (m *Mutex) TryLockContext(ctx context.Context) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	return m.lock(ctx, func(opts []holdfast.Option) (*holdfast.Hold, error) {
 		return m.client.TryLock(ctx, m.name, opts...)
 	})

@@ -177,6 +177,23 @@ func TestUnlockWithAnEndedContext(t *testing.T) {
 	})
 }
 
+// As in redsync, LockContext and TryLockContext can do without a context.
+func TestNilContext(t *testing.T) {
+	mutex := redsync.New(locktest.NewClient(t, memory.New())).NewMutex("report", redsync.WithTries(2), redsync.WithRetryDelay(0))
+	var none context.Context
+	for what, lock := range map[string]func(context.Context) error{"LockContext": mutex.LockContext, "TryLockContext": mutex.TryLockContext} {
+		if err := lock(none); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := lock(none); !errors.Is(err, redsync.ErrFailed) {
+			t.Errorf("%s of a lock that is held: %v", what, err)
+		}
+		if ok, err := mutex.Unlock(); !ok || err != nil {
+			t.Errorf("Unlock: %t, %v", ok, err)
+		}
+	}
+}
+
 // limited is a Locker with the limits of Azure Blob Storage.
 type limited struct{ holdfast.Locker }
 

@@ -44,6 +44,7 @@ type Held struct {
 	entry  *name
 	ctx    context.Context // of the hold
 	since  time.Time
+	passed bool          // the name belongs to another hold, which frees it; guarded by Set.mu
 	unlock chan struct{} // closed by Unlock
 	over   chan struct{} // closed when the lock is released, or was not granted
 	err    error         // of Do; readable once over is closed
@@ -127,7 +128,23 @@ func (s *Set) lock(ctx context.Context, n string, do do, wait bool) (*Held, erro
 		s.leave(n, entry)
 		return nil, err
 	}
-	h, granted := &Held{set: s, name: n, entry: entry, unlock: make(chan struct{}), over: make(chan struct{})}, make(chan struct{})
+	h := newHeld(s, n, entry)
+	if err := h.acquire(ctx, do); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	entry.held = h
+	s.mu.Unlock()
+	return h, nil
+}
+
+func newHeld(s *Set, n string, entry *name) *Held {
+	return &Held{set: s, name: n, entry: entry, unlock: make(chan struct{}), over: make(chan struct{})}
+}
+
+// acquire returns when the hold is granted, or cannot be.
+func (h *Held) acquire(ctx context.Context, do do) error {
+	granted := make(chan struct{})
 	// The caller's context counts until the grant. Its values count for the whole hold.
 	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	detach := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -135,28 +152,65 @@ func (s *Set) lock(ctx context.Context, n string, do do, wait bool) (*Held, erro
 		defer close(h.over)
 		defer cancel(nil)
 		defer detach()
-		h.err = do(waiting, n, func(hold context.Context) error {
+		h.err = do(waiting, h.name, func(hold context.Context) error {
 			if !detach() { // the caller's context ended first
-				return driver.Errorf("lock %q: %w", n, ctx.Err())
+				return driver.Errorf("lock %q: %w", h.name, ctx.Err())
 			}
 			h.ctx, h.since = hold, time.Now()
 			close(granted)
 			<-h.unlock // Promise 7: Do releases the lock only after this function has returned.
-			stay(hold, s.minHold-time.Since(h.since))
+			stay(hold, h.set.minHold-time.Since(h.since))
 			return nil
-		}, s.opts...)
-		<-entry.taken
-		s.leave(n, entry)
+		}, h.set.opts...)
+		h.free()
 	}()
 	select {
 	case <-granted:
-		s.mu.Lock()
-		entry.held = h
-		s.mu.Unlock()
-		return h, nil
+		return nil
 	case <-h.over:
-		return nil, h.err
+		return h.err
 	}
+}
+
+// free lets the next caller in this process have the name.
+func (h *Held) free() {
+	h.set.mu.Lock()
+	passed := h.passed
+	h.set.mu.Unlock()
+	if !passed {
+		<-h.entry.taken
+		h.set.leave(h.name, h.entry)
+	}
+}
+
+// Retake makes one attempt to acquire the lock of this name again if it was lost. Nobody else in
+// this process gets the name meanwhile. If the attempt fails, it stays with the hold that was lost,
+// which Unlock ends. What Lock or TryLock returned is of no use after a success.
+func (s *Set) Retake(ctx context.Context, n string) error {
+	old := s.held(n)
+	if old == nil {
+		return NotLocked(n)
+	}
+	if lostErr(old.ctx) == nil {
+		return nil
+	}
+	h := newHeld(s, n, old.entry)
+	h.passed = true // until the old hold is replaced
+	if err := h.acquire(ctx, s.client.TryDo); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	mine := old.entry.held == old // otherwise it was unlocked meanwhile
+	if mine {
+		old.entry.held, old.passed, h.passed = h, true, false
+	}
+	s.mu.Unlock()
+	if !mine {
+		close(h.unlock)
+		return NotLocked(n)
+	}
+	close(old.unlock)
+	return nil
 }
 
 // stay waits for d, or until the hold ends: by a loss or the Client's Shutdown.
