@@ -91,6 +91,7 @@ type supervisor struct {
 	received map[os.Signal]time.Time // when others sent the group a signal
 	sent     map[os.Signal]time.Time // when holdfast sent it, unless the guardian has reported that
 
+	signalError     string    // the last one
 	nextStuckReport time.Time // when to report again that the group does not end
 	nextOrder       time.Time // when the guardian gets its next order
 	unguardedSince  time.Time // when the guardian ended, unless that was reported

@@ -249,6 +249,18 @@ func TestLeftoversAreCheckedSeldom(t *testing.T) {
 	})
 }
 
+// A group that cannot be signalled is signalled again at every check. That is logged once.
+func TestSignalErrorIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	s := supervisor{child: &Child{pid: 7}, log: messages.NewLog(&out, false, true)}
+	for _, err := range []error{nil, syscall.EPERM, syscall.EPERM, syscall.EINVAL, nil, syscall.EINVAL, syscall.EINVAL} {
+		s.logSignalError(err)
+	}
+	if got, want := strings.Count(out.String(), "cannot signal process group 7"), 3; got != want {
+		t.Errorf("%d messages, want %d:\n%s", got, want, out.String())
+	}
+}
+
 // startCommand starts a command in a group of its own, with a guardian.
 func startCommand(t *testing.T, script string) *Child {
 	t.Helper()
