@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/cmd/bench"
@@ -87,9 +84,14 @@ func (b *benchCmd) Validate() error {
 
 // Run measures and writes the report.
 func (b *benchCmd) Run(a *app) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	report, err := b.measure(ctx, a)
+	ctx, interrupted := withSignals(context.Background())
+	report, err := bench.Run(ctx, a.backend, bench.Options{
+		Rounds: b.Rounds, HandOvers: b.Grants, Crashes: b.Crashes, Leases: b.Leases, TTL: b.TTL, Hold: b.Hold,
+		Progress: func(what string) { a.log.Infof("%s …", what) },
+	})
+	if sig := interrupted(); sig != 0 {
+		return exitcode.With(exitcode.Signal+int(sig), fmt.Errorf("interrupted: there are no results, and all locks were released: %w", err))
+	}
 	if err != nil {
 		return err
 	}
@@ -97,16 +99,4 @@ func (b *benchCmd) Run(a *app) error {
 		return writeJSON(a.stdout, report)
 	}
 	return report.WriteText(a.stdout)
-}
-
-func (b *benchCmd) measure(ctx context.Context, a *app) (*bench.Report, error) {
-	report, err := bench.Run(ctx, a.backend, bench.Options{
-		Rounds: b.Rounds, HandOvers: b.Grants, Crashes: b.Crashes, Leases: b.Leases, TTL: b.TTL, Hold: b.Hold,
-		Progress: func(what string) { a.log.Infof("%s …", what) },
-	})
-	if ctx.Err() != nil {
-		return nil, exitcode.With(exitcode.Signal+int(syscall.SIGINT),
-			fmt.Errorf("interrupted: there are no results, and all locks were released: %w", err))
-	}
-	return report, err
 }

@@ -17,6 +17,7 @@ import (
 
 // certificate is the report of "holdfast certify".
 type certificate struct {
+	Complete   bool             `json:"complete"` // false: the clauses were not all checked, and some are broken
 	Verdict    driver.Level     `json:"verdict"`
 	Backend    string           `json:"backend"` // what people call it
 	Place      *string          `json:"place"`   // nil without --hosts
@@ -206,6 +207,11 @@ func (c *certificate) writeText(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	return c.writeBroken(w)
+}
+
+// writeBroken writes what was broken.
+func (c *certificate) writeBroken(w io.Writer) error {
 	for _, b := range c.Broken {
 		if _, err := fmt.Fprintf(w, "\nBROKEN %s\nThe contract: %s\n", b.Clause, b.Says); err != nil {
 			return err

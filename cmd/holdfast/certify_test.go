@@ -24,10 +24,10 @@ import (
 )
 
 // certified runs "holdfast certify" and returns its report.
-func certified(t *testing.T, backend string) (report certificate, text string, code int) {
+func certified(t *testing.T, backend string, flags ...string) (report certificate, text string, code int) {
 	t.Helper()
 	var out, messages strings.Builder
-	code = execute([]string{"certify", "-q", "-b", backend, "--json"}, &out, &messages)
+	code = execute(append([]string{"certify", "-q", "-b", backend, "--json"}, flags...), &out, &messages)
 	if err := json.Unmarshal([]byte(out.String()), &report); err != nil {
 		t.Fatalf("code %d, %v: %s\n%s", code, err, out.String(), messages.String())
 	}
@@ -188,6 +188,7 @@ func TestCertifySick(t *testing.T) {
 	removed := 0
 	for name, around := range map[string]func(context.Context, driver.Call, driver.Next) driver.Answer{
 		"healthy": passOn, "sick": letsTwoWin, "careless": passOn, "talkative": showsItsKey, "shut": passOn,
+		"stingy": grantsNoMore,
 	} {
 		store := memory.NewStore()
 		var written fenced
@@ -215,7 +216,7 @@ func TestCertifySick(t *testing.T) {
 		})
 	}
 	report, text, code := certified(t, "healthy://joe:s3cr3t-one@db.example.internal/table")
-	if code != 0 || len(report.Broken) > 0 || report.Verdict != driver.LevelOK || strings.Contains(text, "s3cr3t") ||
+	if code != 0 || !report.Complete || len(report.Broken) > 0 || report.Verdict != driver.LevelOK || strings.Contains(text, "s3cr3t") ||
 		strings.Contains(text, "db.example") {
 		t.Errorf("code %d: %s", code, text)
 	}
@@ -234,6 +235,21 @@ func TestCertifySick(t *testing.T) {
 		!slices.ContainsFunc(report.Broken, func(b brokenClause) bool { return b.Clause == "checker/Check" }) {
 		t.Errorf("a driver that shows its key: code %d: %s", code, text)
 	}
+	benchTimeout = 5 * time.Second
+	report, text, code = certified(t, "stingy://db.example.internal/table", "--for", "6s")
+	broken := ""
+	for _, b := range report.Broken {
+		broken += b.Clause + ": " + strings.Join(b.Failures, "; ") + "\n"
+	}
+	for _, want := range []string{`clients: lock "holdfast-bench-`, `soak: no client was granted "soak-`} {
+		if !strings.Contains(broken, want) {
+			t.Errorf("of a store that grants no lock, %s lacks %s", broken, want)
+		}
+	}
+	if code != codeWrong || report.Complete || report.Verdict != driver.LevelWrong || !strings.Contains(text, `"complete":false`) {
+		t.Errorf("broken clauses before an error: code %d: %s", code, text)
+	}
+	benchTimeout = 5 * time.Minute
 	for _, page := range []struct {
 		args []string
 		want []string
@@ -259,8 +275,8 @@ func TestCertifySick(t *testing.T) {
 			t.Errorf("%q: code %d:\n%s", page.args, code, out)
 		}
 	}
-	if removed != 11 {
-		t.Errorf("%d removals after 11 runs", removed)
+	if removed != 12 {
+		t.Errorf("%d removals after 12 runs", removed)
 	}
 }
 
@@ -323,6 +339,18 @@ func showsItsKey(ctx context.Context, call driver.Call, next driver.Next) driver
 		call.Report(driver.Finding{Subject: "server", Detail: "server 1.2 at db.internal with the key s3cr3t-two",
 			Server: "server 1.2 of db.internal, s3cr3t-two"})
 		return driver.Answer{}
+	}
+	return next(ctx, call)
+}
+
+// grantsNoMore is the fault of a store that keeps the suite's clauses, and then grants no lock. At last the check fails.
+func grantsNoMore(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	switch {
+	case call.Method == driver.MethodTryAcquire && (strings.HasPrefix(call.Request.Name, "soak-") ||
+		strings.HasSuffix(call.Request.Name, "-handed-over")):
+		return driver.Answer{Err: &driver.HeldError{Record: driver.Record{Name: call.Request.Name, State: driver.StateHeld}}}
+	case call.Method == driver.MethodCheck:
+		return driver.Answer{Err: errTalkative}
 	}
 	return next(ctx, call)
 }

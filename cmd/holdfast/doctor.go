@@ -124,7 +124,7 @@ func (a *app) writeReport(report *doctor.Report) error {
 func withSignals(parent context.Context) (ctx context.Context, received func() syscall.Signal) {
 	ctx, cancel := context.WithCancel(parent)
 	asked, done := make(chan os.Signal, 1), make(chan syscall.Signal, 1)
-	signal.Notify(asked, signals.Ending...)
+	signals.Notify(asked, signals.Ending...)
 	go func() {
 		select {
 		case s := <-asked:

@@ -4,11 +4,13 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/backends"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // hostPattern matches what may be the address of a server: what looksLikeHost is asked about.
@@ -79,6 +81,9 @@ func placesOf(backend string) []string {
 	if address, isServer := strings.CutPrefix(place, "//"); isServer {
 		parts = append(parts, hostsOf(address)...)
 	}
+	if about, _ := driver.Describe(backend); about.Reach == driver.ReachMachine {
+		parts = append(parts, foldersOf(backend)...)
+	}
 	_, query, _ := strings.Cut(backend, "?")
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -95,6 +100,30 @@ func placesOf(backend string) []string {
 		parts = append(parts, own)
 	}
 	return parts
+}
+
+// foldersOf returns the folder of a backend as its driver opens it, which the URL can write in other ways, and those above it. The first
+// one, such as /home, says nothing.
+func foldersOf(backend string) (all []string) {
+	u, err := url.Parse(backend)
+	if err != nil {
+		return nil
+	}
+	folder := u.Path
+	if u.Opaque != "" { // relative
+		folder, _ = url.PathUnescape(u.Opaque)
+	}
+	if folder != "" && filepath.VolumeName(folder[1:]) != "" { // /C:/locks
+		folder = folder[1:]
+	}
+	if folder, err = filepath.Abs(filepath.FromSlash(folder)); err != nil {
+		return nil
+	}
+	all = append(all, folder)
+	for above := filepath.Dir(folder); filepath.Dir(above) != filepath.Dir(filepath.Dir(above)); above = filepath.Dir(above) {
+		all = append(all, above)
+	}
+	return all
 }
 
 // hostsOf returns the hosts before the path of an address, with their ports and without.

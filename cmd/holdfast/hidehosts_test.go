@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -48,6 +49,30 @@ func TestHideHosts(t *testing.T) {
 	}
 	if got := hideHosts("connect to mongodb: mongo does not answer", "mongodb://mongo/app"); got != "connect to mongodb: … does not answer" {
 		t.Error(got)
+	}
+}
+
+// A folder is hidden however the URL writes it: drivers name it as the system does. So are the folders above it, except the first.
+func TestHideFolders(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for backend, folder := range map[string]string{
+		"file:/home/ada/locks":                "/home/ada/locks",
+		"file:///home/ada/locks?retention=2h": "/home/ada/locks",
+		"file://localhost/home/ada/locks/":    "/home/ada/locks",
+		"file:/home//ada/./locks":             "/home/ada/locks",
+		"file:/home/ada/my%20locks":           "/home/ada/my locks",
+		"file:./locks":                        here + "/locks",
+	} {
+		if folder, err = filepath.Abs(folder); err != nil { // with a drive on Windows
+			t.Fatal(err)
+		}
+		text := "open " + folder + "/holdfast_certify_x/job: no space; " + filepath.Dir(folder) + ": mode 0777, /home: 0755"
+		if got, want := hideHosts(text, backend), "open …/holdfast_certify_x/job: no space; …: mode 0777, /home: 0755"; got != want {
+			t.Errorf("%s: %q, want %q", backend, got, want)
+		}
 	}
 }
 

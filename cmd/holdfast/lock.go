@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/format"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/signals"
+	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/tty"
 )
 
 // takeFlags are the flags of commands that take a lock themselves, without running a command.
@@ -84,6 +85,10 @@ type lockedJSON struct {
 
 // Run holds the lock until standard input ends.
 func (l *lockCmd) Run(a *app) error {
+	if tty.InBackground(os.Stdin) { // the read of the input would stop this process, and nothing would renew the lock
+		return exitcode.With(exitcode.Usage, errors.New("standard input is the terminal, and this job is in the background: "+
+			"give it another input"))
+	}
 	return l.take(a, l.Name, func(r *runner, hold *holdfast.Hold) error {
 		var err error
 		if l.JSON {

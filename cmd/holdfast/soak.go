@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ type soak struct {
 
 	mu     sync.Mutex
 	live   map[string]*soakHolder // of each lock, that whose function has not returned
-	tokens map[string]uint64
+	tokens map[string]uint64      // of each lock that was granted
 }
 
 // soakHolder is a holder that has begun to work. ended is that of its context.
@@ -88,7 +89,16 @@ func (s *soak) work(ctx context.Context, client *holdfast.Client) {
 		if rand.N(soakRenewed) == 0 {
 			length += ttl + ttl/2
 		}
-		err := client.Do(ctx, name, func(ctx context.Context) error { s.hold(ctx, name, length); return nil }, holdfast.WithTTL(ttl))
+		asked, waited := time.Now(), time.Duration(0)
+		err := client.Do(ctx, name, func(ctx context.Context) error {
+			waited = time.Since(asked)
+			s.hold(ctx, name, length)
+			return nil
+		}, holdfast.WithTTL(ttl))
+		if waited == 0 { // it was not granted
+			waited = time.Since(asked)
+		}
+		s.checkWait(name, waited, ttl)
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case errors.Is(err, holdfast.ErrLost):
@@ -102,6 +112,19 @@ func (s *soak) work(ctx context.Context, client *holdfast.Client) {
 			case <-ctx.Done():
 			}
 		}
+	}
+}
+
+// checkWait notes a wait that no holder explains. Their order is not promised, so a waiter may come after several others.
+func (s *soak) checkWait(name string, waited, ttl time.Duration) {
+	s.mu.Lock()
+	_, granted := s.tokens[name]
+	s.mu.Unlock()
+	switch {
+	case !granted && waited > ttl: // no client has ever held it
+		s.problem(fmt.Sprintf("no client was granted %q, although one has waited for %s", name, driver.FormatDuration(waited.Round(time.Second))))
+	case waited > 4*soakClients*(ttl+soakShort):
+		s.problem(fmt.Sprintf("a client has waited for %q for %s", name, driver.FormatDuration(waited.Round(time.Second))))
 	}
 }
 
@@ -134,7 +157,7 @@ func (s *soak) hold(ctx context.Context, name string, length time.Duration) {
 func (s *soak) problem(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.Problems) < soakProblems {
+	if len(s.Problems) < soakProblems && !slices.Contains(s.Problems, text) {
 		s.Problems = append(s.Problems, text)
 	}
 }

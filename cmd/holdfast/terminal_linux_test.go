@@ -44,6 +44,21 @@ func TestLockAtATerminal(t *testing.T) {
 	c.expect("code=130.")
 }
 
+// In the background it would be stopped when it reads the terminal, and lose the lock that its caller believes to have.
+func TestLockInTheBackground(t *testing.T) {
+	c := newConsole(t)
+	c.enter("holdfast lock billing & wait $!; echo code=$?.\n")
+	c.expect("standard input is the terminal, and this job is in the background: give it another input")
+	c.expect("code=2.")
+	c.enter("holdfast status billing\n")
+	c.expect("billing: free")
+	c.expectPrompt(0)
+	c.enter("sleep 60 | holdfast lock billing & echo $((40+2))\n")
+	c.expect("42", "acquired")
+	c.enter("kill %1; wait; echo ov''er\n")
+	c.expect("released", "over")
+}
+
 func TestElectAtATerminal(t *testing.T) {
 	c := newConsole(t)
 	c.enter("holdfast elect billing --owner me\n")

@@ -99,12 +99,16 @@ func newJob() (windows.Handle, error) {
 	return job, nil
 }
 
+// assignToJob puts a process into the job. One that has ended already is refused, and needs no job: that is no error.
 func assignToJob(job windows.Handle, pid int) error {
-	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
+	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE|windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
 		return os.NewSyscallError("OpenProcess", err)
 	}
 	err = windows.AssignProcessToJobObject(job, process)
+	if state, waitErr := windows.WaitForSingleObject(process, 0); waitErr == nil && state == windows.WAIT_OBJECT_0 {
+		err = nil
+	}
 	return errors.Join(os.NewSyscallError("AssignProcessToJobObject", err), windows.CloseHandle(process))
 }
 

@@ -184,3 +184,28 @@ func TestJobEndsWithHoldfast(t *testing.T) {
 		t.Error("the command's process runs on after holdfast was killed")
 	}
 }
+
+// A command that ends at once has ended before it can be put into the job. That is no failure.
+func TestJobOfAnEndedProcess(t *testing.T) {
+	job, err := newJob()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = windows.CloseHandle(job) }()
+	process, err := os.StartProcess(os.Args[0], []string{os.Args[0], "-test.run=^$"}, &os.ProcAttr{Env: os.Environ()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = process.Wait() }() // until then its process ID is not used again
+	handle, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = windows.CloseHandle(handle) }()
+	if state, err := windows.WaitForSingleObject(handle, uint32(patience.Milliseconds())); err != nil || state != windows.WAIT_OBJECT_0 {
+		t.Fatal(state, err)
+	}
+	if err := assignToJob(job, process.Pid); err != nil {
+		t.Errorf("got %v", err)
+	}
+}

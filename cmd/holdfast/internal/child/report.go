@@ -47,10 +47,16 @@ func (s *supervisor) logSuspended() {
 	s.log.Flush()
 }
 
+// logSignalError logs an error once: SIGKILL is sent again at every check.
 func (s *supervisor) logSignalError(err error) {
+	text := ""
 	if err != nil {
-		s.log.Verbosef("cannot signal process group %d: %v", s.child.pid, err)
+		text = err.Error()
 	}
+	if text != "" && text != s.signalError {
+		s.log.Verbosef("cannot signal process group %d: %s", s.child.pid, text)
+	}
+	s.signalError = text
 }
 
 // logGuardianKill says why the command was killed if the guardian did it.

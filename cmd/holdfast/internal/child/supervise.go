@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	// pollInterval is how often a group that is ending is checked.
+	// pollInterval is how often a group that is ending is checked. What the command has left behind is checked so often for a second. The
+	// interval doubles each second from then on, up to slowestPoll: a check reads all of /proc.
 	pollInterval = 10 * time.Millisecond
+	slowestPoll  = 200 * time.Millisecond
 	// leftoverTimeout is how long processes that the command left behind have to end.
 	leftoverTimeout = 2 * time.Second
 	// stuckReportInterval is how often a group that does not end is reported.
@@ -74,7 +76,8 @@ type supervisor struct {
 	log       *messages.Log
 	killAfter time.Duration // --kill-after; 0: never
 
-	commandEnded bool // with exitCode; processes of its group may still run
+	commandEnded bool      // with exitCode; processes of its group may still run
+	endedAt      time.Time // when that was noticed
 	exitCode     int
 	lost         bool          // the hold was lost before the command had ended
 	endRequested bool          // a signal has asked holdfast to end
@@ -88,6 +91,7 @@ type supervisor struct {
 	received map[os.Signal]time.Time // when others sent the group a signal
 	sent     map[os.Signal]time.Time // when holdfast sent it, unless the guardian has reported that
 
+	signalError     string    // the last one
 	nextStuckReport time.Time // when to report again that the group does not end
 	nextOrder       time.Time // when the guardian gets its next order
 	unguardedSince  time.Time // when the guardian ended, unless that was reported
@@ -148,17 +152,30 @@ func (s *supervisor) wait() int {
 
 // untilNextCheck returns how long wait may sleep unless something happens.
 func (s *supervisor) untilNextCheck() time.Duration {
-	if s.commandEnded || s.lost || s.killSent {
+	if !s.commandEnded && (s.lost || s.killSent) {
 		return pollInterval
 	}
-	next := earlier(s.nextOrder, s.nextProbe)
+	next := s.nextProbe
+	if !s.lost {
+		next = earlier(next, s.nextOrder)
+	}
 	for _, p := range s.pending {
 		next = earlier(next, p.at.Add(ForwardDelay))
 	}
 	if !s.unguardedSince.IsZero() {
 		next = earlier(next, s.unguardedSince.Add(ForwardDelay))
 	}
-	return max(time.Until(earlier(next, s.killAt)), time.Millisecond)
+	if !s.killSent { // after that killIfDue kills at every check
+		next = earlier(next, s.killAt)
+		if s.lost {
+			next = earlier(next, time.Now().Add(s.hold.ExpiresIn()-s.killReserve))
+		}
+	}
+	if s.commandEnded {
+		slower := min(time.Since(s.endedAt)/time.Second, 5)
+		next = earlier(next, time.Now().Add(min(pollInterval<<slower, slowestPoll)))
+	}
+	return max(time.Until(next), time.Millisecond)
 }
 
 // earlier returns the earlier of two times. The zero time means never.
@@ -175,7 +192,7 @@ func (s *supervisor) pollCommand() {
 	if s.commandEnded || !ended {
 		return
 	}
-	s.commandEnded, s.exitCode = true, code
+	s.commandEnded, s.endedAt, s.exitCode = true, time.Now(), code
 	s.detectLateLoss()
 	if s.child.groupRunning() {
 		s.endLeftovers()

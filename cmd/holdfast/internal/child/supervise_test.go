@@ -207,6 +207,60 @@ func TestTheLockIsCheckedJustBeforeTheStart(t *testing.T) {
 	}
 }
 
+// What the command has left behind is checked often at first and then seldom, since a check reads all of /proc. It is killed in time.
+func TestLeftoversAreCheckedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := supervisor{hold: newTestLease(time.Hour, time.Minute), commandEnded: true, endedAt: time.Now(),
+			nextOrder: time.Now().Add(time.Hour), nextProbe: time.Now().Add(time.Hour)}
+		checks := func(d time.Duration) (n int) {
+			for end := time.Now().Add(d); time.Now().Before(end); n++ {
+				time.Sleep(s.untilNextCheck())
+			}
+			return n
+		}
+		if n := checks(time.Second); n < 90 {
+			t.Errorf("%d checks in the first second", n)
+		}
+		if n := checks(4 * time.Second); n > 120 {
+			t.Errorf("%d checks in the next four seconds", n)
+		}
+		if n := checks(time.Minute); n > 330 {
+			t.Errorf("%d checks in the next minute", n)
+		}
+		wakesAt := func(what string, at time.Time) {
+			t.Helper()
+			for time.Now().Before(at) {
+				time.Sleep(s.untilNextCheck())
+			}
+			if late := time.Since(at); late > 5*time.Millisecond {
+				t.Errorf("%s: %v late", what, late)
+			}
+		}
+		s.killAt = time.Now().Add(3*time.Second + 77*time.Millisecond)
+		wakesAt("--kill-after", s.killAt)
+		s.nextOrder, s.killAt = time.Now().Add(time.Second+33*time.Millisecond), time.Time{}
+		wakesAt("an order of the guardian", s.nextOrder)
+		s.lost, s.killReserve = true, time.Minute
+		wakesAt("a loss", time.Now().Add(s.hold.ExpiresIn()-s.killReserve))
+		s.killSent = true
+		if n := checks(time.Minute); n > 330 {
+			t.Errorf("%d checks in the minute after the kill", n)
+		}
+	})
+}
+
+// A group that cannot be signalled is signalled again at every check. That is logged once.
+func TestSignalErrorIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	s := supervisor{child: &Child{pid: 7}, log: messages.NewLog(&out, false, true)}
+	for _, err := range []error{nil, syscall.EPERM, syscall.EPERM, syscall.EINVAL, nil, syscall.EINVAL, syscall.EINVAL} {
+		s.logSignalError(err)
+	}
+	if got, want := strings.Count(out.String(), "cannot signal process group 7"), 3; got != want {
+		t.Errorf("%d messages, want %d:\n%s", got, want, out.String())
+	}
+}
+
 // startCommand starts a command in a group of its own, with a guardian.
 func startCommand(t *testing.T, script string) *Child {
 	t.Helper()

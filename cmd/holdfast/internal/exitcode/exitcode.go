@@ -60,6 +60,8 @@ func Of(err error) int {
 		return Usage
 	case errors.Is(err, holdfast.ErrHeld):
 		return Held
+	case errors.Is(err, holdfast.ErrLost):
+		return Lost
 	default:
 		return Unavailable
 	}

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exposition"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/internal/lockview"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -89,6 +91,38 @@ func TestLockMetrics(t *testing.T) {
 	if got := scrape(2); !strings.Contains(got, "holdfast_locks_listed 0") || strings.Contains(got, "holdfast_locks{") {
 		t.Errorf("of a backend that fails:\n%s", got)
 	}
+}
+
+// A scrape of a backend that does not answer ends in time to say so. The listing goes on, and its answer is for later scrapes.
+func TestLockMetricsInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listings := 0
+		m := &LockMetrics{limit: 1}
+		m.listing = &Readiness{Inspect: func(ctx context.Context) error {
+			if listings++; listings == 1 {
+				time.Sleep(scrapeTimeout + 2*time.Second)
+			}
+			m.latest.Store(&lockview.Snapshot{})
+			return ctx.Err()
+		}}
+		scrape := func() string {
+			var answer strings.Builder
+			if err := exposition.Write(&answer, m.Families()); err != nil {
+				t.Fatal(err)
+			}
+			return answer.String()
+		}
+		begun := time.Now()
+		if got := scrape(); time.Since(begun) != scrapeTimeout || !strings.Contains(got, "holdfast_locks_listed 0") {
+			t.Errorf("after %v:\n%s", time.Since(begun), got)
+		}
+		if got := scrape(); time.Since(begun) != scrapeTimeout+2*time.Second || !strings.Contains(got, "holdfast_locks_listed 1") {
+			t.Errorf("after %v:\n%s", time.Since(begun), got)
+		}
+		if listings != 1 {
+			t.Errorf("%d listings, want 1", listings)
+		}
+	})
 }
 
 // The page lists the metrics that there are, and no others.

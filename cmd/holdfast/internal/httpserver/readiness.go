@@ -34,7 +34,7 @@ type readinessAnswer struct {
 func (r *Readiness) ask(ctx context.Context) error {
 	answer, mine := r.current()
 	if mine {
-		r.read(ctx, answer)
+		go r.read(ctx, answer) // ends with the process or by answerTimeout: a caller with less time does not wait so long
 	}
 	select {
 	case <-answer.done:
@@ -61,7 +61,7 @@ func (r *Readiness) current() (answer *readinessAnswer, mine bool) {
 	return r.latest, mine
 }
 
-// read asks the backend. Others wait for the answer, so it is read even if this caller is gone.
+// read asks the backend. Others may want the answer, so it is read even if this caller is gone.
 func (r *Readiness) read(ctx context.Context, answer *readinessAnswer) {
 	defer close(answer.done)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)

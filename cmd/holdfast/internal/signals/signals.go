@@ -25,19 +25,24 @@ type Caught struct {
 // SIGHUP under nohup, stays ignored.
 func Catch() Caught {
 	s := Caught{C: make(chan os.Signal, 16)}
+	Notify(s.C, append(slices.Clone(Ending), Other...)...)
+	return s
+}
+
+// Notify is signal.Notify without the signals that were ignored from the start, such as SIGHUP under nohup.
+func Notify(c chan<- os.Signal, which ...os.Signal) {
 	if signal.Ignored(os.Interrupt) {
 		// A shell without job control ignores both for a command in the background. Go keeps only SIGINT ignored, and
 		// does not show that SIGQUIT was.
 		ignoreQuit()
 	}
-	for _, sig := range append(slices.Clone(Ending), Other...) {
+	for _, sig := range which {
 		if !signal.Ignored(sig) {
-			signal.Notify(s.C, sig)
+			signal.Notify(c, sig)
 		}
 	}
 	// If nobody reads the messages, SIGPIPE must not end holdfast; the write fails instead.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return s
 }
 
 // During calls fn and waits for it. A signal that asks holdfast to end cancels fn's

@@ -25,6 +25,21 @@ func IsTerminal(f *os.File) bool {
 	return is && err == nil
 }
 
+// InBackground reports whether a file is the terminal of this process's session, and another process group has it. The system stops
+// a process that reads it then.
+func InBackground(f *os.File) bool {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	is := false
+	err = raw.Control(func(fd uintptr) {
+		group, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP)
+		is = err == nil && group != syscall.Getpgrp()
+	})
+	return is && err == nil
+}
+
 // LocaleIsUTF8 is false where the locale says whether the terminal shows UTF-8.
 const LocaleIsUTF8 = false
 

@@ -12,6 +12,9 @@ func IsTerminal(f *os.File) bool {
 	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil
 }
 
+// InBackground is false: Windows has no job control.
+func InBackground(*os.File) bool { return false }
+
 // LocaleIsUTF8 is true: the program's library makes the console show UTF-8.
 const LocaleIsUTF8 = true
 
