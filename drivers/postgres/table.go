@@ -51,6 +51,9 @@ type found struct {
 
 // lookUp reads what the server says.
 func lookUp(ctx context.Context, c *pgx.Conn, table tableName) (f found, err error) {
+	if err := otherServer(c.PgConn().ParameterStatus); err != nil {
+		return f, err
+	}
 	var others string
 	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_encoding'),
 			current_setting('client_encoding'), pg_is_in_recovery(),
@@ -67,6 +70,21 @@ func lookUp(ctx context.Context, c *pgx.Conn, table tableName) (f found, err err
 		f.others, err = decodeOthers(others)
 	}
 	return f, err
+}
+
+// otherServer refuses servers that are known not to keep locks by what they say about themselves when a connection is made. They lack
+// what the driver's statements read, such as xmin, and their errors would say something else.
+func otherServer(parameter func(name string) string) error {
+	name := ""
+	switch {
+	case parameter("crdb_version") != "":
+		name = "CockroachDB"
+	case strings.Contains(parameter("server_version"), "-YB-"):
+		name = "YugabyteDB"
+	default:
+		return nil
+	}
+	return driver.Invalid("server", name, "PostgreSQL: this one lacks what the driver's statements read, such as the column xmin")
 }
 
 // minVersion is the oldest server: it has MATERIALIZED.
