@@ -71,8 +71,8 @@ type config struct {
 // Option configures a Locker.
 type Option func(*config)
 
-// WithCommandTimeout limits the duration of every call whose context has no earlier deadline. The default is 10 s, the
-// minimum 1 ms.
+// WithCommandTimeout limits the duration of each request of a call whose context has no earlier deadline. A call that meets a row that
+// is locked makes a second request, and can wait a second before it. The default is 10 s, the minimum 1 ms.
 func WithCommandTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
 // WithHistory sets how many past holders are kept in a lock's row: 0 to [driver.MaxHistory]. The default is
