@@ -73,7 +73,7 @@ func lookUp(ctx context.Context, c *pgx.Conn, table tableName) (f found, err err
 }
 
 // otherServer refuses servers that are known not to keep locks by what they say about themselves when a connection is made. They lack
-// functions and system columns, and their errors would say something else.
+// what the driver's statements read, such as xmin, and their errors would say something else.
 func otherServer(parameter func(name string) string) error {
 	name := ""
 	switch {
@@ -84,7 +84,7 @@ func otherServer(parameter func(name string) string) error {
 	default:
 		return nil
 	}
-	return driver.Invalid("server", name, "PostgreSQL: the driver needs functions and columns of its system that this one lacks")
+	return driver.Invalid("server", name, "PostgreSQL: this one lacks what the driver's statements read, such as the column xmin")
 }
 
 // minVersion is the oldest server: it has MATERIALIZED.
