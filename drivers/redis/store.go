@@ -201,7 +201,8 @@ func readAnswer(answer []any) (now time.Time, present *string, err error) {
 // scanCount is how many keys a server looks at for one page.
 const scanCount = 500
 
-// List implements [cas.Store]. It passes over pages without keys for half of the time limit. A page is the number of a primary, the cursor of its SCAN, and the layout when the list began.
+// List implements [cas.Store]. It passes over pages without keys for half of the time limit. A page is the number of a primary, the cursor
+// of its SCAN, and the layout when the list began.
 func (s *store) List(ctx context.Context, prefix, page string) ([]cas.Item, string, error) {
 	type listed struct {
 		items []cas.Item
