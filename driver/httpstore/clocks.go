@@ -1,6 +1,7 @@
 package httpstore
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -22,9 +23,11 @@ type Clocks struct {
 	seen      map[string]seen
 }
 
-// seen is which version of a value was read last, a time of the reading server before which it was, and when the read ended.
+// seen is which version of a value was read last, with which stamps, a time of the reading server before which it was, and when the read
+// ended.
 type seen struct {
 	version string
+	stamps  []time.Time
 	at      time.Time
 	ended   time.Duration
 }
@@ -76,10 +79,11 @@ func (c *Clocks) Note(now time.Time, sent time.Duration) {
 	c.known, c.low, c.high, c.at = true, low, high, received
 }
 
-// NoteStamp takes in the stamp of a value that was read. A value without a stamp has the zero time, and no value has no version. If the
-// version is not that of the read before, it was written after that. A stamp that is earlier is by the clock of a server that is
-// behind, by which its leases seem to end too early. asked is the elapsed time when the read began.
-func (c *Clocks) NoteStamp(name, version string, written, now time.Time, asked time.Duration) {
+// NoteStamps takes in the stamps of a value that was read: when its parts were written. No value has no version. A stamp that the read
+// before did not show is of a write after that. If it is earlier, it is by the clock of a server that is behind, by which its leases seem
+// to end too early. Not every write leaves a stamp: Kubernetes notes none for one that only removes fields. asked is the elapsed time when
+// the read began.
+func (c *Clocks) NoteStamps(name, version string, stamps []time.Time, now time.Time, asked time.Duration) {
 	if now.IsZero() {
 		return
 	}
@@ -90,13 +94,21 @@ func (c *Clocks) NoteStamp(name, version string, written, now time.Time, asked t
 	if known && asked <= before.ended {
 		return // the reads overlapped: this version may be the older one
 	}
-	if known && before.version != version && !written.IsZero() && before.at.Sub(written) > maxBehind+DateStep {
-		c.until = received + Distrust
+	if known && before.version != version {
+		var written time.Time
+		for _, stamp := range stamps {
+			if stamp.After(written) && !slices.ContainsFunc(before.stamps, stamp.Equal) {
+				written = stamp
+			}
+		}
+		if !written.IsZero() && before.at.Sub(written) > maxBehind+DateStep {
+			c.until = received + Distrust
+		}
 	}
 	if c.seen == nil || len(c.seen) >= maxSeen {
 		c.seen = map[string]seen{}
 	}
-	c.seen[name] = seen{version, now.Add(asked - received), received}
+	c.seen[name] = seen{version, stamps, now.Add(asked - received), received}
 }
 
 // Ahead reports whether the stamp of a write is by a clock that is ahead of the reading server's: then the write's age is unknown.

@@ -56,6 +56,26 @@ func TestServerBehind(t *testing.T) {
 	}
 }
 
+// A write that only removes fields leaves the stamps of the writes before, which say nothing of a clock then.
+func TestRemovedFields(t *testing.T) {
+	t.Parallel()
+	for what, patch := range map[string]string{"kubectl frees the lock": `{"spec": {"holderIdentity": null}}`,
+		"a label": `{"metadata": {"labels": {"` + label + `": null}}}`} {
+		l, server, clock := fixed(t)
+		acquire(t, l, "op", "a", 30*time.Second)
+		clock.Advance(8 * time.Second)
+		for range 2 {
+			if v, err := l.store.Get(t.Context(), "op"); err != nil || v.Unsure || l.store.clocks.Disagree() {
+				t.Errorf("%s: unsure %v, disagree %v, %v", what, v.Unsure, l.store.clocks.Disagree(), err)
+			}
+			if err := server.Edit("op", patch); err != nil {
+				t.Fatal(err)
+			}
+			clock.Advance(time.Second)
+		}
+	}
+}
+
 // What two answers of servers whose clocks differ have shown counts for all Leases.
 func TestAnswersOfTwoServers(t *testing.T) {
 	t.Parallel()

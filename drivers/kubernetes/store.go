@@ -56,8 +56,11 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 // valueOf is the value of a Lease, which is unsure also if answers or stamps have shown that the servers' clocks disagree. asked is
 // the elapsed time when the read began.
 func (s *store) valueOf(l *lease, now time.Time, asked time.Duration) cas.Value {
-	written, _ := l.stamps()
-	s.clocks.NoteStamp(l.Metadata.Name, l.Metadata.ResourceVersion, written, now, asked)
+	var stamps []time.Time
+	for _, m := range l.Metadata.ManagedFields {
+		stamps = append(stamps, m.Time)
+	}
+	s.clocks.NoteStamps(l.Metadata.Name, l.Metadata.ResourceVersion, stamps, now, asked)
 	v := l.value(now)
 	v.Unsure = v.Unsure || s.clocks.Disagree()
 	return v
@@ -81,7 +84,7 @@ func (s *store) missing(ctx context.Context, name string) (cas.Value, error) {
 	if len(page.Items) > 0 { // it was made meanwhile
 		return s.valueOf(&page.Items[0], answer.Now(), asked), nil
 	}
-	s.clocks.NoteStamp(name, "", time.Time{}, answer.Now(), asked)
+	s.clocks.NoteStamps(name, "", nil, answer.Now(), asked)
 	return cas.Value{Now: answer.Now(), Order: order(page.Metadata.ResourceVersion)}, nil
 }
 
