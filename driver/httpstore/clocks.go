@@ -15,9 +15,11 @@ import (
 // While they disagree a driver returns values that are [cas.Value.Unsure].
 type Clocks struct {
 	elapsed func() time.Duration
+	wall    func() time.Time // the time of day, or nil
 
 	mu        sync.Mutex
 	known     bool
+	ahead     time.Duration // of the time of day, less the elapsed time, at the latest answer
 	low, high time.Duration // of the server's time, less the elapsed time
 	at, until time.Duration // the latest answer; until when the clocks count as disagreeing
 	seen      map[string]seen
@@ -50,7 +52,7 @@ const (
 func NewClocks(elapsed func() time.Duration) *Clocks {
 	if elapsed == nil {
 		began := time.Now()
-		elapsed = func() time.Duration { return time.Since(began) }
+		return &Clocks{elapsed: func() time.Duration { return time.Since(began) }, wall: time.Now}
 	}
 	return &Clocks{elapsed: elapsed}
 }
@@ -67,6 +69,9 @@ func (c *Clocks) Note(now time.Time, sent time.Duration) {
 	low, high := date-received, date+DateStep-sent
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.suspended(received) || !c.known && sent < c.at {
+		return
+	}
 	if c.known {
 		drift := max(0, received-c.at) / cas.MarginPart // the rates of the clocks may differ
 		c.low, c.high = c.low-drift, c.high+drift
@@ -77,6 +82,21 @@ func (c *Clocks) Note(now time.Time, sent time.Duration) {
 		}
 	}
 	c.known, c.low, c.high, c.at = true, low, high, received
+}
+
+// suspended reports whether the time of day has not advanced as the elapsed clock has since the latest answer: the machine was suspended,
+// for which many systems stop the elapsed clock, or somebody has set the time. Then the bounds are forgotten. mu is held.
+func (c *Clocks) suspended(received time.Duration) bool {
+	if c.wall == nil {
+		return false
+	}
+	before := c.ahead
+	c.ahead = time.Duration(c.wall().UnixNano()) - received
+	if before == 0 || max(c.ahead-before, before-c.ahead) <= tolerance {
+		return false
+	}
+	c.known, c.at = false, received
+	return true
 }
 
 // NoteStamps takes in the stamps of a value that was read: when its parts were written. No value has no version. A stamp that the read

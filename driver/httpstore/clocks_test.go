@@ -38,6 +38,35 @@ func TestClocks(t *testing.T) {
 	}
 }
 
+// While a machine is suspended its elapsed clock may stand still, but the time of day does not. Answers from before that, and those that
+// were asked for before, are not compared with the later ones.
+func TestSuspend(t *testing.T) {
+	start := time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
+	for _, jump := range []time.Duration{time.Hour, -time.Hour} { // or somebody has set the time of day
+		var elapsed, offset time.Duration
+		c := NewClocks(func() time.Duration { return elapsed })
+		c.wall = func() time.Time { return start.Add(elapsed + offset) }
+		note := func(date, sent, received time.Duration) {
+			elapsed = received
+			c.Note(start.Add(date), sent)
+		}
+		note(time.Minute, time.Minute, time.Minute)
+		offset += jump
+		note(62*time.Second, 61*time.Second, 65*time.Second) // three requests that were under way
+		note(64*time.Second+jump, 62*time.Second, 66*time.Second)
+		note(63*time.Second, 63*time.Second, 67*time.Second)
+		note(70*time.Second+jump, 70*time.Second, 70*time.Second)
+		note(71*time.Second+jump, 71*time.Second, 71*time.Second)
+		if c.Disagree() {
+			t.Errorf("after %v the clocks disagree", jump)
+		}
+		note(90*time.Second+jump, 72*time.Second, 72*time.Second)
+		if !c.Disagree() {
+			t.Errorf("after %v two servers whose clocks differ are not noticed", jump)
+		}
+	}
+}
+
 // Of two reads that overlap, the one that ends later may have the older version. That says nothing of a clock. The time that a read has
 // taken does not count against the stamp of a write that was made meanwhile.
 func TestOverlappingReads(t *testing.T) {
