@@ -153,6 +153,8 @@ func (l *link) use(ctx context.Context) (*conn, error) {
 	for {
 		c, changed, why := l.present()
 		switch {
+		case l.closed():
+			return nil, driver.ErrClosed
 		case c != nil && !c.over():
 			return c, nil
 		case driver.Lasting(why):
@@ -160,6 +162,7 @@ func (l *link) use(ctx context.Context) (*conn, error) {
 		}
 		select {
 		case <-changed:
+		case <-l.ctx.Done():
 		case <-limited.Done():
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -168,6 +171,9 @@ func (l *link) use(ctx context.Context) (*conn, error) {
 		}
 	}
 }
+
+// closed reports whether close was called.
+func (l *link) closed() bool { return l.ctx.Err() != nil }
 
 // close ends the connection, and waits for its goroutines and the link's.
 func (l *link) close() {
