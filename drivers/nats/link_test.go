@@ -243,6 +243,18 @@ func TestApart(t *testing.T) {
 	}
 }
 
+// A server that closes each connection as soon as it is made is asked as seldom as one that refuses them.
+func TestConnectionsThatEndAtOnce(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, greeting, nil)
+	f.pongs, f.ends = 2, true // the second is that of the first subscription
+	openFake(t, f, "")
+	time.Sleep(time.Second)
+	if n := f.connections(); n >= 10 {
+		t.Errorf("%d connections in a second", n)
+	}
+}
+
 // Check and MissingStore end when the Locker is closed, before or meanwhile, and find nothing wrong then.
 func TestClosed(t *testing.T) {
 	t.Parallel()
