@@ -1,6 +1,7 @@
 package httpstore
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -14,17 +15,21 @@ import (
 // While they disagree a driver returns values that are [cas.Value.Unsure].
 type Clocks struct {
 	elapsed func() time.Duration
+	wall    func() time.Time // the time of day, or nil
 
 	mu        sync.Mutex
 	known     bool
+	ahead     time.Duration // of the time of day, less the elapsed time, at the latest answer
 	low, high time.Duration // of the server's time, less the elapsed time
 	at, until time.Duration // the latest answer; until when the clocks count as disagreeing
 	seen      map[string]seen
 }
 
-// seen is which version of a value was read last, a time of the reading server before which it was, and when the read ended.
+// seen is which version of a value was read last, with which stamps, a time of the reading server before which it was, and when the read
+// ended.
 type seen struct {
 	version string
+	stamps  []time.Time
 	at      time.Time
 	ended   time.Duration
 }
@@ -47,7 +52,7 @@ const (
 func NewClocks(elapsed func() time.Duration) *Clocks {
 	if elapsed == nil {
 		began := time.Now()
-		elapsed = func() time.Duration { return time.Since(began) }
+		return &Clocks{elapsed: func() time.Duration { return time.Since(began) }, wall: time.Now}
 	}
 	return &Clocks{elapsed: elapsed}
 }
@@ -64,6 +69,9 @@ func (c *Clocks) Note(now time.Time, sent time.Duration) {
 	low, high := date-received, date+DateStep-sent
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.suspended(received) || !c.known && sent < c.at {
+		return
+	}
 	if c.known {
 		drift := max(0, received-c.at) / cas.MarginPart // the rates of the clocks may differ
 		c.low, c.high = c.low-drift, c.high+drift
@@ -76,10 +84,26 @@ func (c *Clocks) Note(now time.Time, sent time.Duration) {
 	c.known, c.low, c.high, c.at = true, low, high, received
 }
 
-// NoteStamp takes in the stamp of a value that was read. A value without a stamp has the zero time, and no value has no version. If the
-// version is not that of the read before, it was written after that. A stamp that is earlier is by the clock of a server that is
-// behind, by which its leases seem to end too early. asked is the elapsed time when the read began.
-func (c *Clocks) NoteStamp(name, version string, written, now time.Time, asked time.Duration) {
+// suspended reports whether the time of day has not advanced as the elapsed clock has since the latest answer: the machine was suspended,
+// for which many systems stop the elapsed clock, or somebody has set the time. Then the bounds are forgotten. mu is held.
+func (c *Clocks) suspended(received time.Duration) bool {
+	if c.wall == nil {
+		return false
+	}
+	before := c.ahead
+	c.ahead = time.Duration(c.wall().UnixNano()) - received
+	if before == 0 || max(c.ahead-before, before-c.ahead) <= tolerance {
+		return false
+	}
+	c.known, c.at = false, received
+	return true
+}
+
+// NoteStamps takes in the stamps of a value that was read: when its parts were written. No value has no version. A stamp that the read
+// before did not show is of a write after that. If it is earlier, it is by the clock of a server that is behind, by which its leases seem
+// to end too early. Not every write leaves a stamp: Kubernetes notes none for one that only removes fields. asked is the elapsed time when
+// the read began.
+func (c *Clocks) NoteStamps(name, version string, stamps []time.Time, now time.Time, asked time.Duration) {
 	if now.IsZero() {
 		return
 	}
@@ -90,13 +114,21 @@ func (c *Clocks) NoteStamp(name, version string, written, now time.Time, asked t
 	if known && asked <= before.ended {
 		return // the reads overlapped: this version may be the older one
 	}
-	if known && before.version != version && !written.IsZero() && before.at.Sub(written) > maxBehind+DateStep {
-		c.until = received + Distrust
+	if known && before.version != version {
+		var written time.Time
+		for _, stamp := range stamps {
+			if stamp.After(written) && !slices.ContainsFunc(before.stamps, stamp.Equal) {
+				written = stamp
+			}
+		}
+		if !written.IsZero() && before.at.Sub(written) > maxBehind+DateStep {
+			c.until = received + Distrust
+		}
 	}
 	if c.seen == nil || len(c.seen) >= maxSeen {
 		c.seen = map[string]seen{}
 	}
-	c.seen[name] = seen{version, now.Add(asked - received), received}
+	c.seen[name] = seen{version, stamps, now.Add(asked - received), received}
 }
 
 // Ahead reports whether the stamp of a write is by a clock that is ahead of the reading server's: then the write's age is unknown.

@@ -38,6 +38,35 @@ func TestClocks(t *testing.T) {
 	}
 }
 
+// While a machine is suspended its elapsed clock may stand still, but the time of day does not. Answers from before that, and those that
+// were asked for before, are not compared with the later ones.
+func TestSuspend(t *testing.T) {
+	start := time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
+	for _, jump := range []time.Duration{time.Hour, -time.Hour} { // or somebody has set the time of day
+		var elapsed, offset time.Duration
+		c := NewClocks(func() time.Duration { return elapsed })
+		c.wall = func() time.Time { return start.Add(elapsed + offset) }
+		note := func(date, sent, received time.Duration) {
+			elapsed = received
+			c.Note(start.Add(date), sent)
+		}
+		note(time.Minute, time.Minute, time.Minute)
+		offset += jump
+		note(62*time.Second, 61*time.Second, 65*time.Second) // three requests that were under way
+		note(64*time.Second+jump, 62*time.Second, 66*time.Second)
+		note(63*time.Second, 63*time.Second, 67*time.Second)
+		note(70*time.Second+jump, 70*time.Second, 70*time.Second)
+		note(71*time.Second+jump, 71*time.Second, 71*time.Second)
+		if c.Disagree() {
+			t.Errorf("after %v the clocks disagree", jump)
+		}
+		note(90*time.Second+jump, 72*time.Second, 72*time.Second)
+		if !c.Disagree() {
+			t.Errorf("after %v two servers whose clocks differ are not noticed", jump)
+		}
+	}
+}
+
 // Of two reads that overlap, the one that ends later may have the older version. That says nothing of a clock. The time that a read has
 // taken does not count against the stamp of a write that was made meanwhile.
 func TestOverlappingReads(t *testing.T) {
@@ -45,7 +74,7 @@ func TestOverlappingReads(t *testing.T) {
 	c := NewClocks(func() time.Duration { return elapsed })
 	read := func(version string, written, asked, answered time.Duration) {
 		elapsed = answered
-		c.NoteStamp("n", version, start.Add(written), start.Add(answered), asked)
+		c.NoteStamps("n", version, []time.Time{start.Add(written)}, start.Add(answered), asked)
 	}
 	read("2", 59*time.Second, time.Minute, 61*time.Second)
 	read("1", 0, 60500*time.Millisecond, 62*time.Second)
@@ -56,9 +85,34 @@ func TestOverlappingReads(t *testing.T) {
 	if c.Disagree() {
 		t.Error("the clocks disagree")
 	}
-	read("4", 65*time.Second, 82*time.Second, 82*time.Second)
+	read("4", 66*time.Second, 82*time.Second, 82*time.Second)
 	if !c.Disagree() {
 		t.Error("a stamp that is 15 s older than the read before was not noticed")
+	}
+}
+
+// A write that leaves no stamp says nothing of a clock: all stamps are of writes before, also if the latest of them is gone.
+func TestWritesWithoutStamp(t *testing.T) {
+	elapsed, start := time.Duration(0), time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
+	c := NewClocks(func() time.Duration { return elapsed })
+	read := func(version string, after time.Duration, stamps ...time.Duration) {
+		elapsed += after
+		times := make([]time.Time, len(stamps))
+		for i, s := range stamps {
+			times[i] = start.Add(s)
+		}
+		c.NoteStamps("n", version, times, start.Add(elapsed), elapsed)
+	}
+	read("1", time.Minute, 30*time.Second, 10*time.Second, 20*time.Second)
+	read("2", time.Minute, 30*time.Second, 10*time.Second, 20*time.Second)
+	read("3", time.Minute, 10*time.Second, 20*time.Second)
+	read("4", time.Minute)
+	if c.Disagree() {
+		t.Error("the clocks disagree")
+	}
+	read("5", time.Minute, 10*time.Second)
+	if !c.Disagree() {
+		t.Error("a new stamp that is older than the read before was not noticed")
 	}
 }
 
@@ -66,7 +120,7 @@ func TestOverlappingReads(t *testing.T) {
 func TestSeenIsBounded(t *testing.T) {
 	c := NewClocks(func() time.Duration { return 0 })
 	for i := range 3 * maxSeen {
-		c.NoteStamp(string(rune(i)), "1", time.Time{}, time.Unix(1, 0), 0)
+		c.NoteStamps(string(rune(i)), "1", nil, time.Unix(1, 0), 0)
 	}
 	if len(c.seen) > maxSeen {
 		t.Errorf("%d names", len(c.seen))

@@ -56,8 +56,8 @@ type Answer struct {
 	Trailer http.Header
 }
 
-// Send makes a request. An error means that it is unknown what the store did. When ctx has ended the error is that of ctx,
-// whatever the transport has called it.
+// Send makes a request. An error means that it is unknown what the store did. When ctx has ended the error matches that of ctx, with what
+// the transport says of it, such as who is silent.
 func (c *Client) Send(ctx context.Context, r Request) (Answer, error) {
 	resp, err := c.Open(ctx, r)
 	if err != nil {
@@ -95,12 +95,13 @@ func (c *Client) Open(ctx context.Context, r Request) (*http.Response, error) {
 
 // failed is the error of a request without an answer. That of package net/http shows the URL, whose parameters may be a signature.
 func (c *Client) failed(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	var withURL *url.Error
 	if errors.As(err, &withURL) {
 		err = withURL.Err
+	}
+	// The cause of a context's end may be the loss of another lock, which says nothing of this request.
+	if end := ctx.Err(); end != nil && (!errors.Is(err, end) || driver.OutcomeKnown(err)) {
+		return fmt.Errorf("%w (%s)", end, driver.ErrorText(err))
 	}
 	return err
 }

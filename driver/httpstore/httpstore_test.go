@@ -151,6 +151,24 @@ func TestContext(t *testing.T) {
 	}
 }
 
+// silent is a transport that waits, and says for what.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, errors.New("the proxy is silent")
+}
+
+// The error of a request whose context has ended says what the transport says of it.
+func TestWhoIsSilent(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := httpstore.New(&http.Client{Transport: silent{}}, limit).Send(ctx, put("http://127.0.0.1:1/?k="+secret))
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the proxy is silent") || strings.Contains(err.Error(), secret) {
+		t.Error(err)
+	}
+}
+
 // No error shows what is in the URL.
 func TestNoSecrets(t *testing.T) {
 	c, at, _ := serve(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })

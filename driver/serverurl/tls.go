@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
@@ -40,7 +41,8 @@ func (f Form) TLSConfig(u URL) (*tls.Config, error) {
 	return nil, nil //nolint:nilnil // no TLS
 }
 
-// SetFiles reads the files that the parameters name. Without caFile the certificates of the system are trusted.
+// SetFiles reads the files that the parameters name. Without caFile the certificates of the system are trusted. certFile and keyFile are
+// read again for each connection, because whoever renews a certificate replaces its files; caFile is not.
 func SetFiles(c *tls.Config, params url.Values) error {
 	if params.Has(ParamCAFile) {
 		pem, err := os.ReadFile(params.Get(ParamCAFile))
@@ -57,9 +59,25 @@ func SetFiles(c *tls.Config, params url.Values) error {
 		if err != nil {
 			return driver.Invalid("URL parameters", ParamCertFile+" and "+ParamKeyFile, "readable files of a PEM certificate and its key")
 		}
-		c.Certificates = []tls.Certificate{pair}
+		c.GetClientCertificate = reread(pair, params.Get(ParamCertFile), params.Get(ParamKeyFile))
 	}
 	return nil
+}
+
+// reread returns a [tls.Config.GetClientCertificate] that reads the files. If they are no pair, such as while they are being replaced, it
+// is the last one that was read.
+func reread(pair tls.Certificate, certFile, keyFile string) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(&pair)
+	return func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if now, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
+			last.Store(&now)
+		}
+		if present := last.Load(); request.SupportsCertificate(present) == nil {
+			return present, nil
+		}
+		return &tls.Certificate{}, nil // none, as with tls.Config.Certificates
+	}
 }
 
 // Untrusted returns the error of a connection with what helps, if it is that the server's certificate is not trusted. Else it returns nil.

@@ -134,21 +134,33 @@ func bounded(client *http.Client, config *rest.Config) *http.Client {
 		return client
 	}
 	c := *client
-	c.Transport = boundedTransport{client.Transport}
+	c.Transport = boundedTransport{client.Transport, make(chan struct{}, maxRequests)}
 	return &c
 }
 
-type boundedTransport struct{ http.RoundTripper }
+type boundedTransport struct {
+	http.RoundTripper
+	running chan struct{} // has one for each goroutine
+}
 
 // RoundTrip implements [http.RoundTripper]. A plug-in is a process that nobody else can end, and client-go waits for it without a
-// limit. So the goroutine outlives the request until then; what it gets is closed.
+// limit. So the goroutine outlives the request until then; what it gets is closed. While the most of them run, no other one begins.
 func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	type result struct {
 		resp *http.Response
 		err  error
 	}
+	waiting := func() error {
+		return fmt.Errorf("%w (is the credential plug-in of the kubeconfig waiting?)", req.Context().Err())
+	}
+	select {
+	case t.running <- struct{}{}:
+	case <-req.Context().Done():
+		return nil, waiting()
+	}
 	got := make(chan result, 1)
 	go func() {
+		defer func() { <-t.running }()
 		resp, err := t.RoundTripper.RoundTrip(req)
 		if req.Context().Err() != nil && err == nil {
 			_ = resp.Body.Close()
@@ -160,6 +172,6 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case r := <-got:
 		return r.resp, r.err
 	case <-req.Context().Done():
-		return nil, fmt.Errorf("%w (is the credential plug-in of the kubeconfig waiting?)", req.Context().Err())
+		return nil, waiting()
 	}
 }

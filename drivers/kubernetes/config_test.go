@@ -8,12 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/httpstore"
 	"github.com/holdfast-go/holdfast/test/kubernetestest"
 )
 
@@ -28,6 +31,10 @@ func plugin(folder string) (code int) {
 		err = errors.Join(err, runs.Close())
 	}
 	text, err2 := os.ReadFile(filepath.Join(folder, "prints"))
+	for err2 == nil && len(text) == 0 { // it hangs
+		time.Sleep(10 * time.Millisecond)
+		text, err2 = os.ReadFile(filepath.Join(folder, "prints"))
+	}
 	if err = errors.Join(err, err2); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 3
@@ -36,8 +43,8 @@ func plugin(folder string) (code int) {
 	return 0
 }
 
-// withPlugin returns a URL whose kubeconfig has a credential plug-in: this program, which prints what print was last called with. runs is
-// how often it has run.
+// withPlugin returns a URL whose kubeconfig has a credential plug-in: this program, which prints what prints was last called with, and
+// hangs while that is nothing. runs is how often it has run.
 func withPlugin(t *testing.T, server *kubernetestest.Server) (rawURL string, prints func(text string), runs func() int) {
 	t.Helper()
 	self, err := os.Executable()
@@ -145,34 +152,55 @@ func TestNoServiceAccount(t *testing.T) {
 	}
 }
 
-// A plug-in for credentials that hangs holds no call up for longer than its context, and its output is not shown.
+// A plug-in that hangs holds no call up for longer than its context, and is named. Once it has ended, the Locker works.
 func TestHangingPlugin(t *testing.T) {
 	t.Parallel()
+	server := kubernetestest.Start(t)
+	rawURL, prints, _ := withPlugin(t, server)
+	prints("")
+	l := open(t, rawURL)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := l.Inspect(ctx, "n")
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "credential plug-in") {
+		t.Errorf("got %v", err)
+	}
+	prints(credential(kubernetestest.Token))
+	if _, err := l.Inspect(t.Context(), "n"); err != nil {
+		t.Error(err)
+	}
+}
+
+// While as many requests hang as may be under way, no other one waits for the plug-in beyond its context.
+func TestManyRequestsHang(t *testing.T) {
+	t.Parallel()
 	hang := make(chan struct{})
-	done := make(chan struct{})
+	var hanging atomic.Int32
 	config := configFor("http://127.0.0.1:1")
 	config.ExecProvider = &clientcmdapi.ExecConfig{Command: "absent", APIVersion: "client.authentication.k8s.io/v1",
 		InteractiveMode: clientcmdapi.NeverExecInteractiveMode}
-	c := bounded(&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
-		defer close(done)
+	c := httpstore.New(bounded(&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+		hanging.Add(1)
 		<-hang
 		return nil, errors.New("late")
-	})}, config)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	})}, config), maxAnswer)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:1", nil)
-	if err != nil {
-		t.Fatal(err)
+	ask := func() {
+		_, err := c.Send(ctx, httpstore.Request{Method: http.MethodGet, URL: "http://127.0.0.1:1"})
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "credential plug-in") {
+			t.Errorf("got %v", err)
+		}
 	}
-	answer, err := c.Do(req)
-	if err == nil {
-		_ = answer.Body.Close()
+	var asking sync.WaitGroup
+	for range 2 * maxRequests {
+		asking.Go(ask)
 	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+	asking.Wait()
+	if n := hanging.Load(); n > maxRequests {
+		t.Errorf("%d requests hang", n)
 	}
 	close(hang)
-	<-done
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -144,6 +144,23 @@ func denies(verb string) func(*kubernetestest.Server, *rest.Config) string {
 	}
 }
 
+// A refusal that has nothing to do with rights, such as that of a quota or of a webhook, does not send people to the role.
+func TestRefusedByAdmission(t *testing.T) {
+	t.Parallel()
+	server := kubernetestest.Start(t)
+	l := open(t, server.URL(t))
+	server.SetFaults(func(r kubernetestest.Request) kubernetestest.Fault {
+		if r.Verb == "create" {
+			return kubernetestest.Fault{Status: http.StatusForbidden}
+		}
+		return kubernetestest.Fault{}
+	})
+	_, err := try(t, l, "n", "a", 30*time.Second)
+	if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "a fault of the test") || strings.Contains(err.Error(), "role") {
+		t.Error(err)
+	}
+}
+
 // Doctor finds a cluster in order, and says what it could not examine.
 func TestCheck(t *testing.T) {
 	t.Parallel()

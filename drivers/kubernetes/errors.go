@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
@@ -51,10 +52,17 @@ func (s *store) refused(answer httpstore.Answer) error {
 			"has not sent it to an address of http:; kubectl auth whoami, with the same kubeconfig and context, shows it"))
 	case answer.Status == http.StatusForbidden && len(st.Details.Causes) > 0 && st.Details.Causes[0].Reason == "NamespaceTerminating":
 		return driver.Denied(fmt.Errorf("the namespace %s is being deleted (403)", s.namespace))
-	case answer.Status == http.StatusForbidden:
+	case answer.Status == http.StatusForbidden && lacksRight(st.Message):
 		return fmt.Errorf("%w; the rights that locks need are in deploy/kubernetes/locks-role.yaml", err)
 	}
 	return err
+}
+
+// lacksRight reports whether a message is that of missing rights, as the API server writes it: User "u" cannot get resource "leases".
+// Quotas and webhooks refuse with 403, too.
+func lacksRight(message string) bool {
+	_, what, found := strings.Cut(message, " cannot ")
+	return found && strings.Contains(what, "resource")
 }
 
 // unusable is the error for a configuration of which no client can be made. That of client-go may show a part of a certificate.

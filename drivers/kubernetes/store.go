@@ -56,8 +56,11 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 // valueOf is the value of a Lease, which is unsure also if answers or stamps have shown that the servers' clocks disagree. asked is
 // the elapsed time when the read began.
 func (s *store) valueOf(l *lease, now time.Time, asked time.Duration) cas.Value {
-	written, _ := l.stamps()
-	s.clocks.NoteStamp(l.Metadata.Name, l.Metadata.ResourceVersion, written, now, asked)
+	var stamps []time.Time
+	for _, m := range l.Metadata.ManagedFields {
+		stamps = append(stamps, m.Time)
+	}
+	s.clocks.NoteStamps(l.Metadata.Name, l.Metadata.ResourceVersion, stamps, now, asked)
 	v := l.value(now)
 	v.Unsure = v.Unsure || s.clocks.Disagree()
 	return v
@@ -81,7 +84,7 @@ func (s *store) missing(ctx context.Context, name string) (cas.Value, error) {
 	if len(page.Items) > 0 { // it was made meanwhile
 		return s.valueOf(&page.Items[0], answer.Now(), asked), nil
 	}
-	s.clocks.NoteStamp(name, "", time.Time{}, answer.Now(), asked)
+	s.clocks.NoteStamps(name, "", nil, answer.Now(), asked)
 	return cas.Value{Now: answer.Now(), Order: order(page.Metadata.ResourceVersion)}, nil
 }
 
@@ -155,19 +158,21 @@ func (e everyLease) List(ctx context.Context, prefix, after string) ([]cas.Item,
 	return e.list(ctx, prefix, after, url.Values{})
 }
 
-// list returns a page of what a query selects.
+// list returns a page of what a query selects. A later page shows what there was when the first was read, and is judged by the time of
+// that, with which after begins.
 func (s *store) list(ctx context.Context, prefix, after string, query url.Values) ([]cas.Item, string, error) {
 	query.Set("limit", strconv.Itoa(pageSize))
-	if after != "" {
-		query.Set("continue", after)
+	date, token, _ := strings.Cut(after, " ")
+	if token != "" {
+		query.Set("continue", token)
 	}
 	asked := s.clocks.Elapsed()
 	answer, err := s.send(ctx, httpstore.Request{Method: http.MethodGet, URL: s.leases() + "?" + query.Encode()})
 	if err != nil {
 		return nil, "", err
 	}
-	if next := statusOf(answer).Metadata.Continue; answer.Status == http.StatusGone && next != "" && next != after {
-		return nil, next, nil // the list goes on with what there is now
+	if next := statusOf(answer).Metadata.Continue; answer.Status == http.StatusGone && next != "" && next != token {
+		return nil, " " + next, nil // the list goes on with what there is when that is read
 	}
 	if !answer.Done() {
 		return nil, "", s.refused(answer)
@@ -176,18 +181,27 @@ func (s *store) list(ctx context.Context, prefix, after string, query url.Values
 	if err != nil {
 		return nil, "", err
 	}
+	now := answer.Now()
+	if date != "" {
+		if now, err = time.Parse(time.RFC3339, date); err != nil {
+			return nil, "", err
+		}
+	}
 	var items []cas.Item
 	for _, l := range p.Items {
 		if key, ok := s.keyFor(&l); ok && strings.HasPrefix(key, prefix) {
-			value := l.value(answer.Now())
-			if after == "" { // a later page shows what there was when the first was asked for
-				value = s.valueOf(&l, answer.Now(), asked)
+			value := l.value(now)
+			if date == "" {
+				value = s.valueOf(&l, now, asked)
 			}
 			value.Unsure = value.Unsure || s.clocks.Disagree()
 			items = append(items, cas.Item{Key: key, Value: value})
 		}
 	}
-	return items, p.Metadata.Continue, nil
+	if p.Metadata.Continue == "" {
+		return items, "", nil
+	}
+	return items, now.Format(time.RFC3339) + " " + p.Metadata.Continue, nil
 }
 
 // keyFor returns the key of a Lease: that of its record, or, without one that can be read, that of its name. A Lease whose record

@@ -36,8 +36,13 @@ const longestRecord = 512 << 10
 
 // Check implements [driver.Checker].
 func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
-	e := &examination{Report: report, store: l.store}
-	if err := driverutil.CheckSteps(ctx, backend, nil, e.server, e.bucket, e.permissions, e.replicas, e.sync, e.limits, e.login,
+	closed := l.store.link.closed
+	e := &examination{store: l.store, Report: func(f driver.Finding) {
+		if !closed() { // else it says nothing of the backend
+			report(f)
+		}
+	}}
+	if err := driverutil.CheckSteps(ctx, backend, closed, e.server, e.bucket, e.permissions, e.replicas, e.sync, e.limits, e.login,
 		e.grade); err != nil {
 		return err
 	}

@@ -241,7 +241,7 @@ func TestNothingWaitsForTheDialer(t *testing.T) {
 
 // A connection that has ended is not used, also before its owner has noticed. A call waits for the next one, within its time limit.
 func TestUse(t *testing.T) {
-	l := &link{settings: settings{timeout: 50 * time.Millisecond}, changed: make(chan struct{})}
+	l := &link{ctx: t.Context(), settings: settings{timeout: 50 * time.Millisecond}, changed: make(chan struct{})}
 	ended, next := &conn{ended: make(chan struct{})}, &conn{ended: make(chan struct{})}
 	close(ended.ended)
 	l.set(ended, nil)

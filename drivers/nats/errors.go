@@ -17,8 +17,11 @@ import (
 
 // Numbers of JetStream's errors.
 const (
+	codeAccountFull      = 10002
+	codeNoPeers          = 10005
 	codeNoMessage        = 10037
 	codeNotForAccount    = 10039
+	codeStorageFull      = 10047
 	codeTooLong          = 10054
 	codeNameInUse        = 10058
 	codeNoStream         = 10059
@@ -51,6 +54,8 @@ func hasCode(err error, codes ...int) bool {
 
 // remedies are the refusals that last, and what helps.
 var remedies = map[int]string{
+	codeAccountFull:      raiseLimits,
+	codeStorageFull:      raiseLimits,
 	codeNotForAccount:    "enable JetStream for the account",
 	codeNotEnabled:       "start the servers with JetStream (jetstream {})",
 	codeTooLong:          "raise max_msg_size of the bucket",
@@ -58,13 +63,21 @@ var remedies = map[int]string{
 	codeOverlap:          "another stream has the subjects of the bucket: remove them there, or name another bucket in the URL",
 	codeSealed:           "the bucket is sealed: name another one in the URL",
 	codeMaxBytesRequired: "the account demands a limit: make the bucket with nats kv add --max-bucket-size",
-	codeNoReplicas:       "set the URL parameter " + paramReplicas + " to the number of servers that keep the bucket",
+	codeNoReplicas:       setReplicas,
 }
+
+const (
+	raiseLimits = "raise the limits of the account, or of the servers (max_file_store)"
+	setReplicas = "set the URL parameter " + paramReplicas + " to the number of servers that keep the bucket"
+)
 
 // classify marks what a person must mend.
 func (e *apiError) classify() error {
 	if remedy, lasts := remedies[e.Code]; lasts {
 		return driver.Denied(fmt.Errorf("%w: %s", e, remedy))
+	}
+	if e.Code == codeNoPeers { // it passes if the other servers are about to start
+		return fmt.Errorf("%w: start more servers, or %s", e, setReplicas)
 	}
 	if e.Code == codeStoreFailed && strings.Contains(e.Description, "maximum") { // it is full; nothing was stored
 		return driver.Denied(fmt.Errorf("%w: raise the limits of the bucket, or of the account", e))

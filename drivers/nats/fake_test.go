@@ -24,6 +24,7 @@ type fake struct {
 	addr  string
 	info  string // what it says first; none if empty
 	pongs int    // how many PINGs of a connection are answered; 0: all
+	ends  bool   // a connection is closed after these
 	// greets, if not nil, is called before a connection gets that.
 	greets func(number int)
 
@@ -149,6 +150,9 @@ func (c *fakeConn) serve() {
 		case words[0] == "PING":
 			if pings++; c.f.pongs == 0 || pings <= c.f.pongs {
 				c.write("PONG\r\n")
+			}
+			if c.f.ends && pings == c.f.pongs {
+				return
 			}
 		case words[0] == "SUB":
 			c.mu.Lock()

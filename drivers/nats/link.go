@@ -17,6 +17,9 @@ const (
 	redialWait = 200 * time.Millisecond
 	// deniedWait is the wait after an error that lasts, such as a refused login.
 	deniedWait = 2 * time.Second
+	// shortLife is how long a connection lasts at least. After a shorter one the next is made as after a failure: something between this
+	// program and the server, such as a proxy, may close each of them.
+	shortLife = time.Second
 )
 
 // link keeps a connection for a Locker: when one has ended, it makes another one. The client library's own way to do so would hold, while
@@ -92,6 +95,7 @@ var errNoCluster = driver.Denied(errors.New("several servers are named, and the 
 func (l *link) keep(c *conn) {
 	defer close(l.done)
 	for {
+		made := time.Now()
 		select {
 		case <-c.ended:
 		case <-c.unfit:
@@ -101,21 +105,26 @@ func (l *link) keep(c *conn) {
 		}
 		l.set(nil, passing(c.reason()))
 		c.close()
+		var wait time.Duration
+		if time.Since(made) < shortLife {
+			wait = redialWait
+		}
 		for {
+			if wait > 0 {
+				select {
+				case <-time.After(wait/2 + rand.N(wait)):
+				case <-l.ctx.Done():
+					return
+				}
+			}
 			next, err := l.dial(l.ctx)
 			if err == nil {
 				c = next
 				break
 			}
 			l.set(nil, err)
-			wait := redialWait
-			if driver.Lasting(err) {
+			if wait = redialWait; driver.Lasting(err) {
 				wait = deniedWait
-			}
-			select {
-			case <-time.After(wait/2 + rand.N(wait)):
-			case <-l.ctx.Done():
-				return
 			}
 		}
 		l.set(c, nil)
@@ -153,6 +162,8 @@ func (l *link) use(ctx context.Context) (*conn, error) {
 	for {
 		c, changed, why := l.present()
 		switch {
+		case l.closed():
+			return nil, driver.ErrClosed
 		case c != nil && !c.over():
 			return c, nil
 		case driver.Lasting(why):
@@ -160,6 +171,7 @@ func (l *link) use(ctx context.Context) (*conn, error) {
 		}
 		select {
 		case <-changed:
+		case <-l.ctx.Done():
 		case <-limited.Done():
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -168,6 +180,9 @@ func (l *link) use(ctx context.Context) (*conn, error) {
 		}
 	}
 }
+
+// closed reports whether close was called.
+func (l *link) closed() bool { return l.ctx.Err() != nil }
 
 // close ends the connection, and waits for its goroutines and the link's.
 func (l *link) close() {

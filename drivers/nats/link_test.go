@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
+	"github.com/holdfast-go/holdfast/test/locktest"
 	"github.com/holdfast-go/holdfast/test/natstest"
 )
 
@@ -239,6 +240,56 @@ func TestApart(t *testing.T) {
 	}
 	if _, remove := apart("nats://u:secret@h", "x"); remove(t.Context()) == nil {
 		t.Error("a URL without a bucket")
+	}
+}
+
+// A server that closes each connection as soon as it is made is asked as seldom as one that refuses them.
+func TestConnectionsThatEndAtOnce(t *testing.T) {
+	t.Parallel()
+	f := startFake(t, greeting, nil)
+	f.pongs, f.ends = 2, true // the second is that of the first subscription
+	openFake(t, f, "")
+	time.Sleep(time.Second)
+	if n := f.connections(); n >= 10 {
+		t.Errorf("%d connections in a second", n)
+	}
+}
+
+// Check and MissingStore end when the Locker is closed, before or meanwhile, and find nothing wrong then.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	for _, beside := range []bool{false, true} {
+		for name, call := range map[string]func(l *Locker) error{
+			"Check": func(l *Locker) error {
+				return l.Check(t.Context(), func(f driver.Finding) {
+					if f.Level > driver.LevelOK {
+						t.Errorf("beside Close: %v; a finding: %+v", beside, f)
+					}
+				})
+			},
+			"MissingStore": func(l *Locker) error { _, err := l.MissingStore(t.Context()); return err },
+		} {
+			asked := make(chan struct{}, 10)
+			f := startFake(t, greeting, func(*fakeConn, fakeMessage) { asked <- struct{}{} })
+			l := openFake(t, f, "?requestTimeout=1m") // longer than the test allows
+			closed := make(chan error, 1)
+			go func() {
+				if beside {
+					<-asked // by the call
+				}
+				closed <- l.Close(t.Context())
+			}()
+			if !beside {
+				closed <- <-closed
+			}
+			err := locktest.Within(t, 10*time.Second, name, func() error { return call(l) })
+			if !errors.Is(err, driver.ErrClosed) {
+				t.Errorf("%s, beside Close: %v: %v", name, beside, err)
+			}
+			if err := <-closed; err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
@@ -12,7 +13,10 @@ func (l *Locker) MissingStore(ctx context.Context) (string, error) {
 	if err == nil {
 		_, err = l.store.streamInfo(ctx, c, nil)
 	}
-	if hasCode(err, codeNoStream) {
+	switch {
+	case l.store.link.closed():
+		err = driver.ErrClosed
+	case hasCode(err, codeNoStream):
 		return "the bucket " + l.store.bucket, nil
 	}
 	return "", driverutil.OpError("look for the bucket", backend, "", err)

@@ -3,6 +3,7 @@ package kubernetestest
 import (
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -356,7 +357,23 @@ func orEmpty(o object) object {
 	return o
 }
 
-// stamp notes in managedFields who has changed which fields of the spec, and when. Others no longer own these.
+// adds reports whether an object has a field that another has not, or has with another value.
+func adds(before, after object) bool {
+	for field, value := range after {
+		inner, is := value.(object)
+		if old, was := before[field].(object); is && was {
+			if adds(old, inner) {
+				return true
+			}
+		} else if !reflect.DeepEqual(before[field], value) {
+			return true
+		}
+	}
+	return false
+}
+
+// stamp notes in managedFields who has changed which fields of the spec, and when. Others no longer own these. A write that only removes
+// fields is not noted.
 func (s *Server) stamp(by string, old, o object) {
 	if s.noTimes {
 		delete(meta(o), "managedFields")
@@ -371,11 +388,12 @@ func (s *Server) stamp(by string, old, o object) {
 	var others []any
 	entries, _ := meta(o)["managedFields"].([]any)
 	changed := func(field string) bool { return before[field] != after[field] }
+	noted := adds(orEmpty(old), o)
 	for _, e := range entries {
 		entry, _ := e.(object)
 		entry = decode(encode(entry))
 		fields := part(part(entry, "fieldsV1"), "f:spec")
-		if entry["manager"] == by {
+		if noted && entry["manager"] == by {
 			own = fields
 			continue
 		}
@@ -385,6 +403,10 @@ func (s *Server) stamp(by string, old, o object) {
 			}
 		}
 		others = append(others, entry)
+	}
+	if !noted {
+		meta(o)["managedFields"] = others
+		return
 	}
 	for field := range after {
 		if changed(field) {

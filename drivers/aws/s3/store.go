@@ -41,7 +41,7 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 	case err != nil:
 		return cas.Value{}, err
 	case hasNoObject(answer):
-		s.calls.Clocks.NoteStamp(key, "", time.Time{}, answer.Now(), asked)
+		s.calls.Clocks.NoteStamps(key, "", nil, answer.Now(), asked)
 		return cas.Value{Now: answer.Now()}, nil
 	case !answer.Done():
 		return cas.Value{}, s.refused(answer)
@@ -51,10 +51,11 @@ func (s *store) Get(ctx context.Context, key string) (cas.Value, error) {
 		return cas.Value{}, errNoObject
 	}
 	written, err := http.ParseTime(answer.Header.Get("Last-Modified"))
-	if err != nil {
-		written = time.Time{}
+	var stamps []time.Time
+	if err == nil {
+		stamps = []time.Time{written}
 	}
-	s.calls.Clocks.NoteStamp(key, v.Version, written, v.Now, asked)
+	s.calls.Clocks.NoteStamps(key, v.Version, stamps, v.Now, asked)
 	v.Unsure = httpstore.Ahead(written, v.Now) || s.calls.Clocks.Disagree()
 	return v, nil
 }
