@@ -191,7 +191,7 @@ func TestWriteWithoutAnswerWhileSentinelRefuses(t *testing.T) {
 	}
 	refuses.Store(true)
 	proxy.Set(castest.Stall)
-	all := l.store.servers.(*primary).sentinels //nolint:forcetypeassert // it is one
+	all := l.store.servers.(*primary).sentinels
 	all.mu.Lock()
 	all.asked = time.Time{} // Sentinel is asked again
 	all.mu.Unlock()
