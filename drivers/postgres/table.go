@@ -75,7 +75,7 @@ func lookUp(ctx context.Context, c *pgx.Conn, table tableName) (f found, err err
 // otherServer refuses servers that are known not to keep locks by what they say about themselves when a connection is made. They lack
 // what the driver's statements read, such as xmin, and their errors would say something else.
 func otherServer(parameter func(name string) string) error {
-	name := ""
+	var name string
 	switch {
 	case parameter("crdb_version") != "":
 		name = "CockroachDB"
