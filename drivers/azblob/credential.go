@@ -26,6 +26,7 @@ type clients struct {
 	container *container.Client
 	account   *service.Client
 	sas       url.Values // of a SAS, without its signature; otherwise nil
+	tokens    *tokens    // of an identity; otherwise nil
 }
 
 // connect creates the clients and returns the kind of their credential. The URL takes precedence
@@ -153,13 +154,16 @@ func (w location) withDefaultChain(options azcore.ClientOptions) (clients, error
 
 func (w location) withToken(credential azcore.TokenCredential, options azcore.ClientOptions) (clients, error) {
 	options.Cloud = w.cloud()
-	return both(
+	tokens := newTokens(credential)
+	c, err := both(
 		func() (*container.Client, error) {
-			return container.NewClient(w.containerURL(), credential, &container.ClientOptions{ClientOptions: options})
+			return container.NewClient(w.containerURL(), tokens, &container.ClientOptions{ClientOptions: options})
 		},
 		func() (*service.Client, error) {
-			return service.NewClient(w.serviceURL(), credential, &service.ClientOptions{ClientOptions: options})
+			return service.NewClient(w.serviceURL(), tokens, &service.ClientOptions{ClientOptions: options})
 		})
+	c.tokens = tokens
+	return c, err
 }
 
 func both(ofContainer func() (*container.Client, error), ofAccount func() (*service.Client, error)) (c clients, err error) {

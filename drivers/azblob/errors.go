@@ -135,14 +135,20 @@ var (
 // denied marks an error of a request that the service refused for want of a right or a credential, or because of the
 // blob's tier or policy, or that was not sent because no credential works. The caller makes sure that no earlier request of its
 // operation changed anything.
-func denied(ctx context.Context, err error) error {
+func (l *Locker) denied(ctx context.Context, err error) error {
 	cleaned := redact(err)
 	var answer *StorageError
 	if errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)) ||
-		errors.Is(cleaned, errNoCredential) && ctx.Err() == nil { // a credential that is slow seems to be missing
+		errors.Is(cleaned, errNoCredential) && ctx.Err() == nil && l.inTime(ctx) { // a credential that is cut off seems to be missing
 		return driver.Denied(cleaned)
 	}
 	return err
+}
+
+// inTime reports whether the present operation has taken less time than one request may, so that no request was cut off.
+func (l *Locker) inTime(ctx context.Context) bool {
+	sent, ok := ctx.Value(triesKey{}).(*tries)
+	return ok && time.Since(sent.began) < l.config.requestTimeout
 }
 
 // addSAS says of a SAS that was refused when it starts or ends, by this machine's clock.
