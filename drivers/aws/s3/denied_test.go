@@ -63,8 +63,9 @@ func TestDenied(t *testing.T) {
 				return aws.Credentials{AccessKeyID: "AKIAWRONG", SecretAccessKey: s3test.Secret}, nil
 			})
 		}, "does not accept the credential (InvalidAccessKeyId)", ""},
-		"secret":  {"", answers(403, "SignatureDoesNotMatch", nil), "does not accept the credential (SignatureDoesNotMatch)", ""},
-		"expired": {"", answers(400, "ExpiredToken", nil), "the credential has expired (ExpiredToken): renew it", ""},
+		"secret": {"", answers(403, "SignatureDoesNotMatch", nil), "does not accept the credential (SignatureDoesNotMatch)", ""},
+		"expired": {"", answers(400, "ExpiredToken", nil),
+			"the credential has expired (ExpiredToken): renew it, such as by aws sso login, and start this program again", ""},
 		"clock": {"", func(s *s3test.Server, c *aws.Config) {
 			s.SetClock(skewed)
 			answers(403, "RequestTimeTooSkewed", nil)(s, c)

@@ -70,7 +70,7 @@ func (s *store) refused(answer httpstore.Answer) error {
 		if s.calls.Expired() {
 			return fmt.Errorf("the credential has expired (%s): the next request has a new one", f.Code)
 		}
-		return lasting("the credential has expired (%s): renew it, such as by aws sso login", f.Code)
+		return lasting("the credential has expired (%s): renew it, such as by aws sso login, and start this program again", f.Code)
 	case "RequestTimeTooSkewed":
 		if answer.Now().IsZero() {
 			return lasting("the clock of this machine and that of the store differ: synchronize this machine's by NTP")

@@ -100,7 +100,7 @@ func (t *Table) explain(action, code, message string, answer httpstore.Answer) e
 		if t.Calls.Expired() {
 			return fmt.Errorf("the credential has expired (%s): the next request has a new one", code)
 		}
-		return lasting("the credential has expired (%s): renew it, such as by aws sso login", code)
+		return lasting("the credential has expired (%s): renew it, such as by aws sso login, and start this program again", code)
 	case "InvalidSignatureException", "RequestExpired", "RequestTimeTooSkewed":
 		if now := answer.Now(); !now.IsZero() && time.Until(now).Abs() > MaxSkew {
 			return lasting("the clock of this machine and that of AWS differ by %s: synchronize this machine's by NTP",
