@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -268,6 +269,40 @@ func TestRenewedCredentials(t *testing.T) {
 	server.SetFaults(nil)
 	if _, err := l.Inspect(t.Context(), "n"); err != nil || asked.Load() == before {
 		t.Errorf("%v; credentials were asked for %d times, and %d before", err, asked.Load(), before)
+	}
+}
+
+// changed is a transport that changes answers.
+type changed func(*http.Request, *http.Response)
+
+func (f changed) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil {
+		f(r, answer)
+	}
+	return answer, err
+}
+
+// A refusal without a code of S3 is not the store's: a proxy may have sent it in place of the store's answer.
+func TestRefusalOfAnother(t *testing.T) {
+	t.Parallel()
+	var blocks atomic.Bool
+	server := s3test.Start(t)
+	config := configFor(server.Endpoint())
+	config.HTTPClient = &http.Client{Transport: changed(func(r *http.Request, answer *http.Response) {
+		if r.Method == http.MethodPut && blocks.Load() {
+			_ = answer.Body.Close()
+			answer.StatusCode, answer.Body, answer.ContentLength = http.StatusForbidden, io.NopCloser(strings.NewReader("blocked")), -1
+		}
+	})}
+	l := openRacing(t, config)
+	blocks.Store(true)
+	_, err := l.TryAcquire(t.Context(), driver.Request{Name: "n", ID: driver.NewLeaseID("id"), Owner: "a", TTL: 30 * time.Second})
+	if err == nil || driver.OutcomeKnown(err) || driver.Lasting(err) || !strings.Contains(err.Error(), "403 Forbidden") {
+		t.Errorf("%v", err)
+	}
+	if server.Object("n") == nil {
+		t.Errorf("nothing was written: %v", server.Keys())
 	}
 }
 

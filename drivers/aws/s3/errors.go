@@ -61,6 +61,8 @@ func (s *store) refused(answer httpstore.Answer) error {
 		return lasting("the bucket %s is in the region %s, not in %s: correct the region", s.bucket, region, s.region)
 	}
 	switch f.Code {
+	case "": // a proxy may have answered in place of the store, which may have done what was asked
+		return fmt.Errorf("%s, without a code of S3: is there another server between this program and the store?", driver.ErrorText(err))
 	case "NoSuchBucket":
 		return lasting("the bucket %[1]s does not exist: correct its name, or run: aws s3 mb s3://%[1]s --region %[2]s", s.bucket, s.region)
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId", "AuthorizationHeaderMalformed":
