@@ -41,6 +41,9 @@ func (e *StorageError) Error() string {
 	if e.Status == http.StatusBadRequest && e.Code == "" { // the answer to HEAD may have no code
 		text += adviceOnAddress
 	}
+	if (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.ofProxy() {
+		text += "; the answer is not that of Azure: is there another server between this program and the service?"
+	}
 	switch bloberror.Code(e.Code) {
 	case bloberror.AuthorizationPermissionMismatch:
 		text += "; the identity needs the role Storage Blob Data Contributor on the container, a SAS the permissions rcwl"
@@ -73,10 +76,13 @@ func (e *StorageError) Error() string {
 	return text + e.ofSAS
 }
 
-// refusesCredential reports whether the service did not accept the request's credential.
+// refusesCredential reports whether the service did not accept the request's credential. A proxy may refuse a request, too, or answer
+// so in place of a service that has done what was asked. The service's own answers have a code and an ID.
 func (e *StorageError) refusesCredential() bool {
-	return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+	return (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && !e.ofProxy()
 }
+
+func (e *StorageError) ofProxy() bool { return e.Code == "" && e.RequestID == "" }
 
 // keyNotPermitted is a code that the SDK does not name.
 const keyNotPermitted bloberror.Code = "KeyBasedAuthenticationNotPermitted"
