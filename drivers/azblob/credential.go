@@ -136,7 +136,7 @@ func (w location) withSAS(variable, sas string, options azcore.ClientOptions) (c
 
 func (w location) withManagedIdentity(options azcore.ClientOptions) (clients, error) {
 	credential, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{
-		ClientOptions: options, ID: azidentity.ClientID(w.clientID)})
+		ClientOptions: ofLogin(options), ID: azidentity.ClientID(w.clientID)})
 	if err != nil {
 		return clients{}, err
 	}
@@ -145,11 +145,17 @@ func (w location) withManagedIdentity(options azcore.ClientOptions) (clients, er
 
 func (w location) withDefaultChain(options azcore.ClientOptions) (clients, error) {
 	options.Cloud = w.cloud()
-	credential, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: options})
+	credential, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: ofLogin(options)})
 	if err != nil {
 		return clients{}, err
 	}
 	return w.withToken(credential, options)
+}
+
+// ofLogin leaves out the program's policies, which may log the requests that they see: those of a login have secrets.
+func ofLogin(options azcore.ClientOptions) azcore.ClientOptions {
+	options.PerRetryPolicies = nil
+	return options
 }
 
 func (w location) withToken(credential azcore.TokenCredential, options azcore.ClientOptions) (clients, error) {

@@ -86,7 +86,7 @@ func WithHistory(n int) Option { return func(c *config) { c.history = n } }
 func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
 
 // WithPolicies adds policies through which every request of [Open]'s client passes, each
-// attempt of it, for counters, traces or metrics. With [New] the program has set its own
+// attempt of it, for counters, traces or metrics. The requests of an identity's login do not. With [New] the program has set its own
 // client's policies, and the option is a *[driver.InvalidError].
 func WithPolicies(policies ...policy.Policy) Option {
 	return func(c *config) { c.policies = append(c.policies, policies...) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,4 +105,29 @@ func TestLoginFailsLate(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The program's policies do not see the requests of a login, which have secrets.
+func TestPoliciesDoNotSeeLogins(t *testing.T) {
+	for _, clientID := range []string{"", "the-client"} {
+		noIdentity(t)
+		s := &aService{faults: map[string]func(*http.Request) *http.Response{}, requests: map[string]int{}}
+		logins, seen := 0, countPolicy{}
+		where := location{account: "account1", container: "locks", clientID: clientID}
+		to, _, err := where.connect(azcore.ClientOptions{PerRetryPolicies: []policy.Policy{&seen},
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				if strings.HasPrefix(r.URL.Host, "account1.") {
+					return s.answer(r)
+				}
+				logins++
+				return answering{http.StatusOK, `{"access_token":"x","expires_in":"3600","expires_on":"32503680000"}`}.Do(r)
+			})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := to.container.GetProperties(bounded(t), nil); err != nil || logins == 0 || seen.requests.Load() != 1 {
+			t.Errorf("%q: %v; %d requests of the login, and the policy has seen %d", clientID, err, logins, seen.requests.Load())
+		}
+		to.tokens.close(t.Context())
+	}
 }
