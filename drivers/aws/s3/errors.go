@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -38,12 +37,7 @@ func hasNoObject(answer httpstore.Answer) bool {
 // send makes a request.
 func (s *store) send(ctx context.Context, r httpstore.Request) (httpstore.Answer, error) {
 	answer, err := s.calls.Send(ctx, r)
-	var unknown *net.DNSError
-	if s.host != "" && errors.As(err, &unknown) && unknown.IsNotFound {
-		return answer, fmt.Errorf("there is no host %s: is %s a region of AWS? Regions outside amazonaws.com need the parameter %s",
-			s.host, driver.Quote(s.region), request.ParamEndpoint)
-	}
-	return answer, err
+	return answer, request.UnknownHost(err, s.host, s.region)
 }
 
 // rights are what locks need, and on what.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -53,12 +52,7 @@ func HasCode(err error, codes ...string) bool {
 // send makes a request.
 func (t *Table) send(ctx context.Context, r httpstore.Request) (httpstore.Answer, error) {
 	answer, err := t.Calls.Send(ctx, r)
-	var unknown *net.DNSError
-	if t.host != "" && errors.As(err, &unknown) && unknown.IsNotFound {
-		return answer, fmt.Errorf("there is no host %s: is %s a region of AWS? Regions outside amazonaws.com need the parameter %s",
-			t.host, driver.Quote(t.Region), request.ParamEndpoint)
-	}
-	return answer, err
+	return answer, request.UnknownHost(err, t.host, t.Region)
 }
 
 // refused is the error for an answer that is not what was asked for, with what helps.
