@@ -25,9 +25,9 @@ const (
 	CodeUnknown     = "UnknownOperationException" // of a server that does not know an action
 )
 
-// passing are codes of answers with status 400 that do not last.
+// passing are codes of answers with status 400 that do not last. Why a transaction was cancelled is for its caller to judge.
 var passing = []string{"ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded",
-	"LimitExceededException", "ReplicatedWriteConflictException", "TransactionInProgressException", CodeTransaction, CodeInUse}
+	"LimitExceededException", "ReplicatedWriteConflictException", "TransactionInProgressException", CodeTransaction, CodeCanceled, CodeInUse}
 
 // ErrNoDynamoDB is the error for an answer of something else.
 var ErrNoDynamoDB = errors.New("the answer is not that of DynamoDB: is there another server between this program and AWS?")
