@@ -91,10 +91,10 @@ func (l *Locker) acquire(ctx context.Context, b lockBlob, req driver.Request) (d
 				Broken: hasCode(err, bloberror.LeaseIsBreakingAndCannotBeAcquired)}}
 		case hasCode(err, bloberror.BlobNotFound, bloberror.ContainerNotFound):
 			if err := l.createBlob(ctx, b); err != nil {
-				return driver.Lease{}, denied(ctx, err)
+				return driver.Lease{}, l.denied(ctx, err)
 			}
 		default:
-			return driver.Lease{}, denied(ctx, err)
+			return driver.Lease{}, l.denied(ctx, err)
 		}
 	}
 	return driver.Lease{}, errChanging
@@ -107,7 +107,7 @@ func (l *Locker) mayRead(ctx context.Context, b lockBlob) error {
 		return nil
 	}
 	_, err := b.blob.BlobClient().GetProperties(l.withoutRetries(ctx), nil)
-	if err := denied(ctx, err); errors.Is(err, driver.ErrDenied) {
+	if err := l.denied(ctx, err); errors.Is(err, driver.ErrDenied) {
 		return errUnreadable(err)
 	}
 	l.unreadable.Store(false)
@@ -162,7 +162,7 @@ func (l *Locker) uploadIfAbsent(ctx context.Context, b lockBlob) error {
 func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request) (driver.Lease, error) {
 	for range maxRounds {
 		now, err := l.readProperties(ctx, b)
-		if errors.Is(denied(ctx, err), driver.ErrDenied) {
+		if errors.Is(l.denied(ctx, err), driver.ErrDenied) {
 			// The lease was taken, and the attempt has failed. Only the caller knows whether it held it before, so only the caller can release
 			// it, and does. A request with the same ID would extend it instead.
 			l.unreadable.Store(true)
@@ -200,7 +200,7 @@ func (l *Locker) writeGrant(ctx context.Context, b lockBlob, req driver.Request)
 			return driver.Lease{}, err
 		default:
 			if l.releaseUnrecorded(ctx, b, now) {
-				err = denied(ctx, err)
+				err = l.denied(ctx, err)
 			}
 			return driver.Lease{}, err
 		}

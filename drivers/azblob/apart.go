@@ -102,6 +102,7 @@ func writeGuarded(ctx context.Context, locks driver.Locker, lease driver.Lease, 
 		if err == nil {
 			var text []byte
 			text, err = io.ReadAll(answer.Body)
+			_ = answer.Body.Close()
 			before = string(text)
 		}
 		if err != nil && !bloberror.HasCode(err, bloberror.BlobNotFound) {

@@ -48,7 +48,8 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 	limited, cancel := context.WithTimeout(ctx, opTimeout+transferTime(o.size))
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)()
-	var sent tries
+	sent := tries{began: time.Now()}
+	limited = context.WithValue(limited, triesKey{}, &sent)
 	defer func() {
 		if sent.none.Load() {
 			err = driverutil.Unsent(err)
@@ -57,14 +58,18 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 	err = limited.Err()
 	sent.none.Store(err != nil)
 	if err == nil {
-		err = redact(requests(context.WithValue(limited, triesKey{}, &sent)))
+		err = redact(requests(limited))
 		l.addSAS(err)
 	}
 	if ctx.Err() == nil && l.closing.Err() == nil && o.verb != "acquire" && !sent.inDoubt.Load() {
-		err = denied(limited, err) // acquire itself knows whether it is certain
+		err = l.denied(limited, err) // acquire itself knows whether it is certain
 	}
 	if err != nil && err.Error() == context.DeadlineExceeded.Error() {
-		err = fmt.Errorf("no answer within the time limit: %w", err)
+		if sent.login.Load() { // the SDK's error is that of the context
+			err = fmt.Errorf("%w: %w", errLoginGoesOn, err)
+		} else {
+			err = fmt.Errorf("no answer within the time limit: %w", err)
+		}
 	}
 	switch cause := context.Cause(ctx); {
 	case err == nil, driver.OutcomeKnown(err):
@@ -90,9 +95,18 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 type tries struct {
 	inDoubt atomic.Bool // a request was sent again although an earlier try may have been processed
 	none    atomic.Bool // nothing was sent, by none of the tries
+	login   atomic.Bool // a try has ended before the login
+	began   time.Time
 }
 
 type triesKey struct{}
+
+// noteLogin says that a try of the present operation has ended before the login.
+func noteLogin(ctx context.Context) {
+	if sent, ok := ctx.Value(triesKey{}).(*tries); ok {
+		sent.login.Store(true)
+	}
+}
 
 // noteDoubt says that a request of the present operation may have been processed, whatever the next ones are answered.
 func noteDoubt(ctx context.Context) {

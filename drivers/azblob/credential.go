@@ -26,6 +26,7 @@ type clients struct {
 	container *container.Client
 	account   *service.Client
 	sas       url.Values // of a SAS, without its signature; otherwise nil
+	tokens    *tokens    // of an identity; otherwise nil
 }
 
 // connect creates the clients and returns the kind of their credential. The URL takes precedence
@@ -135,7 +136,7 @@ func (w location) withSAS(variable, sas string, options azcore.ClientOptions) (c
 
 func (w location) withManagedIdentity(options azcore.ClientOptions) (clients, error) {
 	credential, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{
-		ClientOptions: options, ID: azidentity.ClientID(w.clientID)})
+		ClientOptions: ofLogin(options), ID: azidentity.ClientID(w.clientID)})
 	if err != nil {
 		return clients{}, err
 	}
@@ -144,22 +145,31 @@ func (w location) withManagedIdentity(options azcore.ClientOptions) (clients, er
 
 func (w location) withDefaultChain(options azcore.ClientOptions) (clients, error) {
 	options.Cloud = w.cloud()
-	credential, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: options})
+	credential, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: ofLogin(options)})
 	if err != nil {
 		return clients{}, err
 	}
 	return w.withToken(credential, options)
 }
 
+// ofLogin leaves out the program's policies, which may log the requests that they see: those of a login have secrets.
+func ofLogin(options azcore.ClientOptions) azcore.ClientOptions {
+	options.PerRetryPolicies = nil
+	return options
+}
+
 func (w location) withToken(credential azcore.TokenCredential, options azcore.ClientOptions) (clients, error) {
 	options.Cloud = w.cloud()
-	return both(
+	tokens := newTokens(credential)
+	c, err := both(
 		func() (*container.Client, error) {
-			return container.NewClient(w.containerURL(), credential, &container.ClientOptions{ClientOptions: options})
+			return container.NewClient(w.containerURL(), tokens, &container.ClientOptions{ClientOptions: options})
 		},
 		func() (*service.Client, error) {
-			return service.NewClient(w.serviceURL(), credential, &service.ClientOptions{ClientOptions: options})
+			return service.NewClient(w.serviceURL(), tokens, &service.ClientOptions{ClientOptions: options})
 		})
+	c.tokens = tokens
+	return c, err
 }
 
 func both(ofContainer func() (*container.Client, error), ofAccount func() (*service.Client, error)) (c clients, err error) {

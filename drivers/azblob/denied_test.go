@@ -21,6 +21,7 @@ func TestDenied(t *testing.T) {
 	}{
 		{"no right to the lease", map[string]fault{reqAcquire: forbidden}, true},
 		{"no credential", map[string]fault{reqAcquire: respond(http.StatusUnauthorized, "NoAuthenticationInformation")}, true},
+		{"a proxy's refusal", map[string]fault{reqAcquire: respond(http.StatusForbidden, "", "X-Ms-Request-Id", "")}, false},
 		{"no right to make the blob", map[string]fault{reqUpload: forbidden}, true},
 		{"no right to write the record", map[string]fault{reqMetadata: forbidden}, true},
 		{"nor to release", map[string]fault{reqMetadata: forbidden, reqRelease: forbidden}, false},

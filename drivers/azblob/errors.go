@@ -41,6 +41,9 @@ func (e *StorageError) Error() string {
 	if e.Status == http.StatusBadRequest && e.Code == "" { // the answer to HEAD may have no code
 		text += adviceOnAddress
 	}
+	if (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.ofProxy() {
+		text += "; the answer is not that of Azure: is there another server between this program and the service?"
+	}
 	switch bloberror.Code(e.Code) {
 	case bloberror.AuthorizationPermissionMismatch:
 		text += "; the identity needs the role Storage Blob Data Contributor on the container, a SAS the permissions rcwl"
@@ -73,10 +76,13 @@ func (e *StorageError) Error() string {
 	return text + e.ofSAS
 }
 
-// refusesCredential reports whether the service did not accept the request's credential.
+// refusesCredential reports whether the service did not accept the request's credential. A proxy may refuse a request, too, or answer
+// so in place of a service that has done what was asked. The service's own answers have a code and an ID.
 func (e *StorageError) refusesCredential() bool {
-	return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+	return (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && !e.ofProxy()
 }
+
+func (e *StorageError) ofProxy() bool { return e.Code == "" && e.RequestID == "" }
 
 // keyNotPermitted is a code that the SDK does not name.
 const keyNotPermitted bloberror.Code = "KeyBasedAuthenticationNotPermitted"
@@ -135,14 +141,20 @@ var (
 // denied marks an error of a request that the service refused for want of a right or a credential, or because of the
 // blob's tier or policy, or that was not sent because no credential works. The caller makes sure that no earlier request of its
 // operation changed anything.
-func denied(ctx context.Context, err error) error {
+func (l *Locker) denied(ctx context.Context, err error) error {
 	cleaned := redact(err)
 	var answer *StorageError
 	if errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)) ||
-		errors.Is(cleaned, errNoCredential) && ctx.Err() == nil { // a credential that is slow seems to be missing
+		errors.Is(cleaned, errNoCredential) && ctx.Err() == nil && l.inTime(ctx) { // a credential that is cut off seems to be missing
 		return driver.Denied(cleaned)
 	}
 	return err
+}
+
+// inTime reports whether the present operation has taken less time than one request may, so that no request was cut off.
+func (l *Locker) inTime(ctx context.Context) bool {
+	sent, ok := ctx.Value(triesKey{}).(*tries)
+	return ok && time.Since(sent.began) < l.config.requestTimeout
 }
 
 // addSAS says of a SAS that was refused when it starts or ends, by this machine's clock.

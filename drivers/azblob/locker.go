@@ -70,11 +70,10 @@ type Option func(*config)
 // Lockers with different prefixes do not see each other's locks. The default is none.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithRequestTimeout limits each request to the service, including the time that an identity takes
-// to get a token. A request that failed or took longer is sent again, up to three times, while
-// the operation's context lasts. The request that takes a lease is sent again only if the
-// service was too busy for it. The default is 4 s, the minimum 10 ms. Requests with data have
-// more time, by their size.
+// WithRequestTimeout limits each request to the service, including the wait for an identity's token. A login that takes longer goes
+// on, for up to 30 s, and the next request has its token; with [New] the program's credential decides that. A request that failed or
+// took longer is sent again, up to three times, while the operation's context lasts. The request that takes a lease is sent again only
+// if the service was too busy for it. The default is 4 s, the minimum 10 ms. Requests with data have more time, by their size.
 func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.requestTimeout = d } }
 
 // WithHistory sets how many past holders are kept in the metadata of a lock's blob: 0 to
@@ -87,7 +86,7 @@ func WithHistory(n int) Option { return func(c *config) { c.history = n } }
 func WithLogger(logger *slog.Logger) Option { return func(c *config) { c.logger = logger } }
 
 // WithPolicies adds policies through which every request of [Open]'s client passes, each
-// attempt of it, for counters, traces or metrics. With [New] the program has set its own
+// attempt of it, for counters, traces or metrics. The requests of an identity's login do not. With [New] the program has set its own
 // client's policies, and the option is a *[driver.InvalidError].
 func WithPolicies(policies ...policy.Policy) Option {
 	return func(c *config) { c.policies = append(c.policies, policies...) }
@@ -159,9 +158,12 @@ func (l *Locker) Capabilities() driver.Capabilities {
 }
 
 // Close implements [driver.Locker]. It interrupts running requests.
-func (l *Locker) Close(context.Context) error {
+func (l *Locker) Close(ctx context.Context) error {
 	l.once.Do(func() {
 		l.cancel()
+		if l.origin != nil && l.origin.tokens != nil {
+			l.origin.tokens.close(ctx)
+		}
 		if l.closeIdle != nil {
 			l.closeIdle()
 		}

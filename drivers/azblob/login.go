@@ -17,6 +17,7 @@ var (
 	errNoCredential = errors.New("no credential for Azure was found that works: set " + envConnectionString + ", " + envKey + " or " +
 		envSAS + ", run \"az login\", or give this machine a managed identity or workload identity")
 	errLoginFailed = errors.New("the login of the credential for Azure failed")
+	errLoginGoesOn = fmt.Errorf("%w: it has not ended yet, and goes on", errLoginFailed)
 )
 
 // refusals are the answers with which a login refuses a credential.

@@ -69,10 +69,11 @@ func TestDenied(t *testing.T) {
 				return aws.Credentials{AccessKeyID: "AKIAWRONG", SecretAccessKey: dynamodbtest.Secret}, nil
 			})
 		}, "does not accept the credential (UnrecognizedClientException)", ""},
-		"region":  {func(_ *dynamodbtest.Server, c *aws.Config) { c.Region = "us-wrong-1" }, "the secret key or the region is wrong", ""},
-		"secret":  {answers("", "InvalidSignatureException"), "does not accept the signature (InvalidSignatureException)", ""},
-		"expired": {answers("", "ExpiredTokenException"), "the credential has expired (ExpiredTokenException): renew it", ""},
-		"none":    {answers("", "MissingAuthenticationTokenException"), "does not accept the credential", ""},
+		"region": {func(_ *dynamodbtest.Server, c *aws.Config) { c.Region = "us-wrong-1" }, "the secret key or the region is wrong", ""},
+		"secret": {answers("", "InvalidSignatureException"), "does not accept the signature (InvalidSignatureException)", ""},
+		"expired": {answers("", "ExpiredTokenException"),
+			"the credential has expired (ExpiredTokenException): renew it, such as by aws sso login, and start this program again", ""},
+		"none": {answers("", "MissingAuthenticationTokenException"), "does not accept the credential", ""},
 		"clock": {func(s *dynamodbtest.Server, c *aws.Config) {
 			s.SetClock(func() time.Time { return time.Now().Add(-20 * time.Minute) })
 			answers("", "InvalidSignatureException")(s, c)

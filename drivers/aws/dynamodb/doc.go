@@ -22,8 +22,8 @@
 //
 // # Tables
 //
-// Open makes the table if there is none and the URL names its region; New always does. Both refuse a table with another key, and a global
-// table: there the last of two writes wins, so two regions could hold one lock.
+// Open makes the table if there is none and the URL names its region or an endpoint; New always does. Both refuse a table with another
+// key, and a global table: there the last of two writes wins, so two regions could hold one lock.
 //
 // # Requests
 //

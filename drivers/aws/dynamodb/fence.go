@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/driverutil"
@@ -63,7 +64,12 @@ func writeGuarded(ctx context.Context, locks driver.Locker, lease driver.Lease, 
 		return "", err
 	}
 	for range 10 { // others write the value, or renew the lock
-		if before, err = l.store.writeGuarded(ctx, lease, value); !errors.Is(err, errOvertaken) {
+		before, err = l.store.writeGuarded(ctx, lease, value)
+		if errors.Is(err, errBusy) {
+			pause, cancel := context.WithTimeout(ctx, busyPause)
+			<-pause.Done()
+			cancel()
+		} else if !errors.Is(err, errOvertaken) {
 			break
 		}
 	}
@@ -72,6 +78,12 @@ func writeGuarded(ctx context.Context, locks driver.Locker, lease driver.Lease, 
 
 // errOvertaken says that nothing was written, and that the token was not refused.
 var errOvertaken = errors.New("another request was faster")
+
+// errBusy says that nothing was written, because the table has no capacity left for it at present.
+var errBusy = errors.New("DynamoDB limits the requests to the table")
+
+// busyPause is how long no request is sent after errBusy.
+const busyPause = 100 * time.Millisecond
 
 // writeGuarded replaces the value that it returns.
 func (s *store) writeGuarded(ctx context.Context, lease driver.Lease, value string) (before string, err error) {
@@ -112,6 +124,8 @@ func (s *store) writeGuarded(ctx context.Context, lease driver.Lease, value stri
 		return "", fmt.Errorf("%w: a later holder was granted the lock", driver.ErrLost)
 	case slices.Contains(failed.Reasons, "ConditionalCheckFailed"), slices.Contains(failed.Reasons, "TransactionConflict"):
 		return "", errOvertaken
+	case slices.Contains(failed.Reasons, "ThrottlingError"), slices.Contains(failed.Reasons, "ProvisionedThroughputExceeded"):
+		return "", fmt.Errorf("%w: %w", errBusy, err)
 	}
 	return "", err
 }

@@ -77,8 +77,20 @@ func TestGuardIsTriedAgain(t *testing.T) {
 		return dynamodbtest.Fault{Status: 400, Message: `{"__type":"x#TransactionCanceledException","message":"too much","CancellationReasons":` +
 			`[{"Code":"None"},{"Code":"ThrottlingError"}]}`}
 	})
-	if _, err := writeGuarded(t.Context(), l, lease, "1"); err == nil || errors.Is(err, driver.ErrLost) {
+	if _, err := writeGuarded(t.Context(), l, lease, "1"); err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrDenied) {
 		t.Errorf("throttled: %v", err)
+	}
+	throttled := 2
+	server.SetFaults(func(r dynamodbtest.Request) dynamodbtest.Fault {
+		if r.Action != "TransactWriteItems" || throttled == 0 {
+			return dynamodbtest.Fault{}
+		}
+		throttled--
+		return dynamodbtest.Fault{Status: 400, Message: `{"__type":"x#TransactionCanceledException","CancellationReasons":` +
+			`[{"Code":"None"},{"Code":"ProvisionedThroughputExceeded"}]}`}
+	})
+	if _, err := writeGuarded(t.Context(), l, lease, "2"); err != nil {
+		t.Errorf("throttled for a time: %v", err)
 	}
 	server.SetFaults(func(r dynamodbtest.Request) dynamodbtest.Fault {
 		if r.Action != "TransactWriteItems" {

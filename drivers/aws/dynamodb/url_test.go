@@ -88,6 +88,13 @@ func TestUnknownRegion(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `is "eu-cental-1" a region of AWS?`) {
 		t.Errorf("got %v", err)
 	}
+	config.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.DNSError{Err: "no such host", Name: "proxy.example.com", IsNotFound: true}
+	}}}
+	_, err = New(t.Context(), config, "locks")
+	if err == nil || !strings.Contains(err.Error(), "proxy.example.com") {
+		t.Errorf("of a proxy: %v", err)
+	}
 }
 
 // A program's own configuration is used, and stays as it is.

@@ -217,13 +217,20 @@ func (s *store) checkVersions(ctx context.Context, r driverutil.Report, rules []
 		Retention *struct{} `xml:"Rule>DefaultRetention"`
 	}
 	found, err := s.question(ctx, "object-lock", "s3:GetBucketObjectLockConfiguration", &lock)
-	if err == nil && found && lock.Retention != nil {
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err == nil && found && lock.Retention != nil:
 		r.Wrong(subjectVersions, "Use a bucket without a default retention of Object Lock.", "",
 			"the bucket has one: each renewal leaves a version that cannot be removed before its time, and the store may refuse all writes")
 		return
 	}
 	for _, x := range rules {
 		if prefix, enabled := x.prefixOf(); enabled && x.OldDays != "" && strings.HasPrefix(s.prefix, prefix) {
+			if err != nil { // a retention would keep them
+				r.Unchecked(subjectVersions, "Make sure that the bucket has no default retention of Object Lock.", "%v", driver.ErrorText(err))
+				return
+			}
 			r.OK(subjectVersions, "the rule %s removes them after %s days", driver.Quote(x.ID), x.OldDays)
 			return
 		}

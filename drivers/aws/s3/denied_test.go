@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -63,8 +64,9 @@ func TestDenied(t *testing.T) {
 				return aws.Credentials{AccessKeyID: "AKIAWRONG", SecretAccessKey: s3test.Secret}, nil
 			})
 		}, "does not accept the credential (InvalidAccessKeyId)", ""},
-		"secret":  {"", answers(403, "SignatureDoesNotMatch", nil), "does not accept the credential (SignatureDoesNotMatch)", ""},
-		"expired": {"", answers(400, "ExpiredToken", nil), "the credential has expired (ExpiredToken): renew it", ""},
+		"secret": {"", answers(403, "SignatureDoesNotMatch", nil), "does not accept the credential (SignatureDoesNotMatch)", ""},
+		"expired": {"", answers(400, "ExpiredToken", nil),
+			"the credential has expired (ExpiredToken): renew it, such as by aws sso login, and start this program again", ""},
 		"clock": {"", func(s *s3test.Server, c *aws.Config) {
 			s.SetClock(skewed)
 			answers(403, "RequestTimeTooSkewed", nil)(s, c)
@@ -206,6 +208,11 @@ func TestCheck(t *testing.T) {
 			[]string{"lifecycle rules: ok"}},
 		"retention": {map[string]string{"versioning": versioned, "object-lock": retained}, "",
 			[]string{"old versions: wrong", "default retention"}},
+		"no right to ask for retention": {map[string]string{"versioning": versioned, "lifecycle": rules("Enabled", "<Prefix/>"+old)},
+			"GetBucketObjectLockConfiguration",
+			[]string{"old versions: not checked: the user may not s3:GetBucketObjectLockConfiguration", "lifecycle rules: ok"}},
+		"no right to ask for retention, and no rule": {map[string]string{"versioning": versioned}, "GetBucketObjectLockConfiguration",
+			[]string{"old versions: doubtful"}},
 		"no right to ask": {nil, "GetBucketVersioning",
 			[]string{"old versions: not checked: the user may not s3:GetBucketVersioning", "store: ok"}},
 		"no right to ask for rules": {nil, "GetLifecycleConfiguration",
@@ -267,6 +274,40 @@ func TestRenewedCredentials(t *testing.T) {
 	server.SetFaults(nil)
 	if _, err := l.Inspect(t.Context(), "n"); err != nil || asked.Load() == before {
 		t.Errorf("%v; credentials were asked for %d times, and %d before", err, asked.Load(), before)
+	}
+}
+
+// changed is a transport that changes answers.
+type changed func(*http.Request, *http.Response)
+
+func (f changed) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil {
+		f(r, answer)
+	}
+	return answer, err
+}
+
+// A refusal without a code of S3 is not the store's: a proxy may have sent it in place of the store's answer.
+func TestRefusalOfAnother(t *testing.T) {
+	t.Parallel()
+	var blocks atomic.Bool
+	server := s3test.Start(t)
+	config := configFor(server.Endpoint())
+	config.HTTPClient = &http.Client{Transport: changed(func(r *http.Request, answer *http.Response) {
+		if r.Method == http.MethodPut && blocks.Load() {
+			_ = answer.Body.Close()
+			answer.StatusCode, answer.Body, answer.ContentLength = http.StatusForbidden, io.NopCloser(strings.NewReader("blocked")), -1
+		}
+	})}
+	l := openRacing(t, config)
+	blocks.Store(true)
+	_, err := l.TryAcquire(t.Context(), driver.Request{Name: "n", ID: driver.NewLeaseID("id"), Owner: "a", TTL: 30 * time.Second})
+	if err == nil || driver.OutcomeKnown(err) || driver.Lasting(err) || !strings.Contains(err.Error(), "403 Forbidden") {
+		t.Errorf("%v", err)
+	}
+	if server.Object("n") == nil {
+		t.Errorf("nothing was written: %v", server.Keys())
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -38,12 +37,7 @@ func hasNoObject(answer httpstore.Answer) bool {
 // send makes a request.
 func (s *store) send(ctx context.Context, r httpstore.Request) (httpstore.Answer, error) {
 	answer, err := s.calls.Send(ctx, r)
-	var unknown *net.DNSError
-	if s.host != "" && errors.As(err, &unknown) && unknown.IsNotFound {
-		return answer, fmt.Errorf("there is no host %s: is %s a region of AWS? Regions outside amazonaws.com need the parameter %s",
-			s.host, driver.Quote(s.region), request.ParamEndpoint)
-	}
-	return answer, err
+	return answer, request.UnknownHost(err, s.host, s.region)
 }
 
 // rights are what locks need, and on what.
@@ -61,6 +55,8 @@ func (s *store) refused(answer httpstore.Answer) error {
 		return lasting("the bucket %s is in the region %s, not in %s: correct the region", s.bucket, region, s.region)
 	}
 	switch f.Code {
+	case "": // a proxy may have answered in place of the store, which may have done what was asked
+		return fmt.Errorf("%s, without a code of S3: is there another server between this program and the store?", driver.ErrorText(err))
 	case "NoSuchBucket":
 		return lasting("the bucket %[1]s does not exist: correct its name, or run: aws s3 mb s3://%[1]s --region %[2]s", s.bucket, s.region)
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId", "AuthorizationHeaderMalformed":
@@ -70,7 +66,7 @@ func (s *store) refused(answer httpstore.Answer) error {
 		if s.calls.Expired() {
 			return fmt.Errorf("the credential has expired (%s): the next request has a new one", f.Code)
 		}
-		return lasting("the credential has expired (%s): renew it, such as by aws sso login", f.Code)
+		return lasting("the credential has expired (%s): renew it, such as by aws sso login, and start this program again", f.Code)
 	case "RequestTimeTooSkewed":
 		if answer.Now().IsZero() {
 			return lasting("the clock of this machine and that of the store differ: synchronize this machine's by NTP")

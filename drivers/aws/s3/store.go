@@ -1,14 +1,17 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"encoding/xml"
 	"errors"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/driver/cas"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
@@ -106,11 +109,15 @@ func (s *store) List(ctx context.Context, prefix, page string) (items []cas.Item
 		Next     string `xml:"NextContinuationToken"`
 		More     bool   `xml:"IsTruncated"`
 	}
-	if err := xml.Unmarshal(answer.Body, &found); err != nil || found.More && found.Next == "" {
+	if err := xml.Unmarshal(readable(answer.Body), &found); err != nil || found.More && found.Next == "" {
 		return nil, "", errNoObject
 	}
+	if strings.Contains(found.Next, unreadable) { // some stores continue after a key
+		return nil, "", errors.New("a key of another program, with a control character, ends a page of the list: remove its object, or keep " +
+			"the locks under another prefix")
+	}
 	for _, c := range found.Contents {
-		if key, ours := strings.CutPrefix(c.Key, s.prefix); ours && key != "" {
+		if key, ours := strings.CutPrefix(c.Key, s.prefix); ours && key != "" && !strings.Contains(key, unreadable) {
 			items = append(items, cas.Item{Key: key})
 		}
 	}
@@ -118,6 +125,36 @@ func (s *store) List(ctx context.Context, prefix, page string) (items []cas.Item
 		found.Next = ""
 	}
 	return items, found.Next, nil
+}
+
+// unreadable is in place of what XML cannot have. No key of a lock has it.
+const unreadable = "\uFFFD"
+
+var reference = regexp.MustCompile(`&#(x?)([0-9A-Fa-f]+);`)
+
+// readable replaces the characters that XML cannot have. Keys may have them, and stores send them all the same. Stores differ in the
+// parameter encoding-type, and Holdfast's own keys look as if they were encoded.
+func readable(list []byte) []byte {
+	list = bytes.Map(func(r rune) rune {
+		if inXML(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, list)
+	return reference.ReplaceAllFunc(list, func(found []byte) []byte {
+		parts, base := reference.FindSubmatch(found), 10
+		if len(parts[1]) > 0 {
+			base = 16
+		}
+		if code, err := strconv.ParseInt(string(parts[2]), base, 32); err == nil && inXML(rune(code)) {
+			return found
+		}
+		return []byte(unreadable)
+	})
+}
+
+func inXML(r rune) bool {
+	return r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 && r <= utf8.MaxRune
 }
 
 // encode encodes a query as the signature demands it: a space is %20.

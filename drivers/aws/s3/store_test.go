@@ -218,6 +218,28 @@ func TestNoObjectStore(t *testing.T) {
 	}
 }
 
+// A key of another program that XML cannot have hides no lock. Where the list goes on is not guessed.
+func TestListWithUnreadableKeys(t *testing.T) {
+	t.Parallel()
+	l, server, _ := fixed(t)
+	page := func(rest string) {
+		server.SetFaults(func(s3test.Request) s3test.Fault {
+			return s3test.Fault{Status: http.StatusOK, Message: `<?xml version="1.0" encoding="UTF-8"?><ListBucketResult>` +
+				"<Contents><Key>a&#x1;b</Key></Contents><Contents><Key>a&#2;b</Key></Contents><Contents><Key>\x03\xff</Key></Contents>" +
+				"<Contents><Key>&#xA;&#xfffe;</Key></Contents><Contents><Key>a%20b</Key></Contents>" + rest + "</ListBucketResult>"}
+		})
+	}
+	page("<NextContinuationToken>n</NextContinuationToken><IsTruncated>true</IsTruncated>")
+	items, next, err := l.store.List(t.Context(), "", "")
+	if err != nil || len(items) != 1 || items[0].Key != "a%20b" || next != "n" {
+		t.Errorf("%v, %q, %v", items, next, err)
+	}
+	page("<NextContinuationToken>a&#x1;b</NextContinuationToken><IsTruncated>true</IsTruncated>")
+	if _, _, err := l.store.List(t.Context(), "", ""); err == nil || !strings.Contains(err.Error(), "control character") {
+		t.Errorf("a token: %v", err)
+	}
+}
+
 // A list has all pages of this prefix, and nothing that lies beside it or deeper.
 func TestList(t *testing.T) {
 	t.Parallel()

@@ -106,6 +106,13 @@ func TestUnknownRegion(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `is "eu-cental-1" a region of AWS?`) {
 		t.Errorf("got %v", err)
 	}
+	config.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.DNSError{Err: "no such host", Name: "proxy.example.com", IsNotFound: true}
+	}}}
+	_, err = New(t.Context(), config, "locks")
+	if err == nil || !strings.Contains(err.Error(), "proxy.example.com") {
+		t.Errorf("of a proxy: %v", err)
+	}
 }
 
 // The host of a bucket is a part of the signature, and of the request.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +25,9 @@ const (
 	CodeUnknown     = "UnknownOperationException" // of a server that does not know an action
 )
 
-// passing are codes of answers with status 400 that do not last.
+// passing are codes of answers with status 400 that do not last. Why a transaction was cancelled is for its caller to judge.
 var passing = []string{"ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded",
-	"LimitExceededException", "ReplicatedWriteConflictException", "TransactionInProgressException", CodeTransaction, CodeInUse}
+	"LimitExceededException", "ReplicatedWriteConflictException", "TransactionInProgressException", CodeTransaction, CodeCanceled, CodeInUse}
 
 // ErrNoDynamoDB is the error for an answer of something else.
 var ErrNoDynamoDB = errors.New("the answer is not that of DynamoDB: is there another server between this program and AWS?")
@@ -53,12 +52,7 @@ func HasCode(err error, codes ...string) bool {
 // send makes a request.
 func (t *Table) send(ctx context.Context, r httpstore.Request) (httpstore.Answer, error) {
 	answer, err := t.Calls.Send(ctx, r)
-	var unknown *net.DNSError
-	if t.host != "" && errors.As(err, &unknown) && unknown.IsNotFound {
-		return answer, fmt.Errorf("there is no host %s: is %s a region of AWS? Regions outside amazonaws.com need the parameter %s",
-			t.host, driver.Quote(t.Region), request.ParamEndpoint)
-	}
-	return answer, err
+	return answer, request.UnknownHost(err, t.host, t.Region)
 }
 
 // refused is the error for an answer that is not what was asked for, with what helps.
@@ -100,7 +94,7 @@ func (t *Table) explain(action, code, message string, answer httpstore.Answer) e
 		if t.Calls.Expired() {
 			return fmt.Errorf("the credential has expired (%s): the next request has a new one", code)
 		}
-		return lasting("the credential has expired (%s): renew it, such as by aws sso login", code)
+		return lasting("the credential has expired (%s): renew it, such as by aws sso login, and start this program again", code)
 	case "InvalidSignatureException", "RequestExpired", "RequestTimeTooSkewed":
 		if now := answer.Now(); !now.IsZero() && time.Until(now).Abs() > MaxSkew {
 			return lasting("the clock of this machine and that of AWS differ by %s: synchronize this machine's by NTP",

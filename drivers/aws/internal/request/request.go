@@ -79,13 +79,14 @@ func cached(provider aws.CredentialsProvider) aws.CredentialsProvider {
 }
 
 // Expired notes that the service has called the credentials expired, and reports whether the next request has others. The cache would keep
-// them for as long as this machine's clock is behind the service's.
+// them for as long as this machine's clock is behind the service's, and forever if their provider does not know when they expire: a
+// credential_process may print others then, but the environment has the same for as long as the program runs.
 func (c *Client) Expired() (renewed bool) {
-	if cache, is := c.credentials.(*aws.CredentialsCache); is && c.renewable.Load() {
+	cache, is := c.credentials.(*aws.CredentialsCache)
+	if is {
 		cache.Invalidate()
-		return true
 	}
-	return false
+	return is && c.renewable.Load()
 }
 
 // Close closes the connections. No request is under way.

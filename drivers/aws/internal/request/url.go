@@ -1,6 +1,9 @@
 package request
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
@@ -14,6 +17,16 @@ const (
 	ParamProfile  = "profile"
 	ParamRegion   = "region"
 )
+
+// UnknownHost explains an error by a wrong region, if there is no such host of AWS. There may be no such proxy instead.
+func UnknownHost(err error, host, region string) error {
+	var unknown *net.DNSError
+	if host == "" || !errors.As(err, &unknown) || !unknown.IsNotFound || !strings.HasSuffix("."+unknown.Name, "."+host) {
+		return err
+	}
+	return fmt.Errorf("there is no host %s: is %s a region of AWS? Regions outside amazonaws.com need the parameter %s", host,
+		driver.Quote(region), ParamEndpoint)
+}
 
 // Form is what the URLs of a driver look like.
 type Form struct {

@@ -1,0 +1,131 @@
+package azblob
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+const (
+	// loginLimit is the time limit of one login. Azure's commands, which ask a server, take seconds on a busy machine.
+	loginLimit = 30 * time.Second
+	// loginKept is how long the result of a login is kept for the next caller if nobody waits for it any more.
+	loginKept = time.Minute
+	// loginEnds is how long Close waits for a login to end. A command whose child keeps its output open lasts longer.
+	loginEnds = time.Second
+)
+
+// tokens are those of a credential. The SDK asks for a token with the context of one request, whose limit a login may exceed each time,
+// and credentials do not always end with their context. So a login goes on without its callers, and the next one gets its token. The
+// SDK caches the tokens that it has got.
+type tokens struct {
+	credential azcore.TokenCredential
+	closing    context.Context // ends with close
+	end        context.CancelFunc
+
+	mu     sync.Mutex
+	latest *login // nil if there is none whose result is still to be used
+}
+
+// login is one call of a credential. Its results are set when done is closed.
+type login struct {
+	options policy.TokenRequestOptions
+	done    chan struct{}
+	token   azcore.AccessToken
+	err     error
+	ended   time.Time
+}
+
+func newTokens(credential azcore.TokenCredential) *tokens {
+	t := &tokens{credential: credential}
+	t.closing, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// GetToken implements [azcore.TokenCredential]. It ends with ctx.
+func (t *tokens) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	for {
+		l := t.join(ctx, options)
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			noteLogin(ctx)
+			return azcore.AccessToken{}, fmt.Errorf("%w: %w", errLoginGoesOn, ctx.Err())
+		}
+		if l.matches(options) {
+			t.taken(l)
+			return l.token, l.err
+		}
+	}
+}
+
+// join returns the login under way, or starts one. Only one runs at a time: the SDK's credentials wait for each other without a context.
+func (t *tokens) join(ctx context.Context, options policy.TokenRequestOptions) *login {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.latest; l != nil && (!l.hasEnded() || l.matches(options) && time.Since(l.ended) < loginKept) {
+		return l
+	}
+	l := &login{options: options, done: make(chan struct{})}
+	t.latest = l
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginLimit)
+	stop := context.AfterFunc(t.closing, cancel)
+	go func() {
+		defer cancel()
+		defer stop()
+		defer close(l.done)
+		l.token, l.err = t.credential.GetToken(limited, options)
+		if l.err != nil && limited.Err() != nil { // a credential that is slow seems to be missing
+			l.err = fmt.Errorf("%w: no token within %s: %w", errLoginFailed, driver.FormatDuration(loginLimit), limited.Err())
+		}
+		l.ended = time.Now()
+	}()
+	return l
+}
+
+// taken notes that a caller has got the result of a login.
+func (t *tokens) taken(l *login) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.latest == l {
+		t.latest = nil
+	}
+}
+
+func (l *login) matches(options policy.TokenRequestOptions) bool {
+	return reflect.DeepEqual(l.options, options)
+}
+
+func (l *login) hasEnded() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// close ends the login under way, and waits for its end as far as that comes soon.
+func (t *tokens) close(ctx context.Context) {
+	t.end()
+	t.mu.Lock()
+	l := t.latest
+	t.mu.Unlock()
+	if l == nil {
+		return
+	}
+	limit := time.NewTimer(loginEnds)
+	defer limit.Stop()
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+	case <-limit.C:
+	}
+}

@@ -1,0 +1,133 @@
+package azblob
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/holdfast-go/holdfast/driver"
+)
+
+// slowCredential takes a time for each token. One that is interrupted seems to be missing, as Azure's commands do.
+type slowCredential struct {
+	takes  time.Duration
+	result error
+	calls  int
+}
+
+func (c *slowCredential) GetToken(ctx context.Context, _ policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	c.calls++
+	select {
+	case <-time.After(c.takes):
+		return azcore.AccessToken{Token: "x", ExpiresOn: time.Now().Add(time.Hour)}, c.result
+	case <-ctx.Done():
+		return azcore.AccessToken{}, errMissing
+	}
+}
+
+var errMissing = &azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: http.StatusBadRequest, Body: http.NoBody}}
+
+// withIdentity runs a test in virtual time with a Locker of a credential, which is the program's own or Open's.
+func withIdentity(t *testing.T, c *slowCredential, own bool, test func(t *testing.T, l *Locker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &aService{faults: map[string]func(*http.Request) *http.Response{}, requests: map[string]int{}}
+		options := azcore.ClientOptions{Transport: transport(s.answer)}
+		where := location{account: "account1", container: "locks"}
+		to, err := where.withToken(c, options)
+		if own && err == nil {
+			to.tokens = nil
+			to.container, err = container.NewClient(where.containerURL(), c, &container.ClientOptions{ClientOptions: options})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := newConfig(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLocker(to.container, config)
+		l.origin = &origin{where, "", to}
+		test(t, l)
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A credential that takes longer than a request may does not seem to be missing. With Open it goes on, and the next call has its token.
+func TestLoginSlowerThanARequest(t *testing.T) {
+	for own, want := range map[bool]int{true: 2, false: 1} {
+		c := &slowCredential{takes: defaultRequestTimeout + time.Second}
+		withIdentity(t, c, own, func(t *testing.T, l *Locker) {
+			began := time.Now()
+			_, first := l.TryAcquire(t.Context(), request("job"))
+			if took := time.Since(began); first == nil || errors.Is(first, driver.ErrDenied) || took != defaultRequestTimeout {
+				t.Errorf("own: %v: %v after %v", own, first, took)
+			}
+			_, second := l.TryAcquire(t.Context(), request("job"))
+			if own == (second == nil) || errors.Is(second, driver.ErrDenied) || c.calls != want {
+				t.Errorf("own: %v: %v after %d logins", own, second, c.calls)
+			}
+		})
+	}
+}
+
+// A login that has no end is cut off, by its own limit or by Close.
+func TestEndlessLogin(t *testing.T) {
+	withIdentity(t, &slowCredential{takes: 24 * time.Hour}, false, func(t *testing.T, l *Locker) {
+		for began := time.Now(); time.Since(began) < 2*loginLimit; {
+			_, err := l.TryAcquire(t.Context(), request("job"))
+			if !errors.Is(err, errLoginFailed) || errors.Is(err, driver.ErrDenied) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// That no credential works is also known when nobody waits for the login any more.
+func TestLoginFailsLate(t *testing.T) {
+	withIdentity(t, &slowCredential{takes: 2 * defaultRequestTimeout, result: errMissing}, false, func(t *testing.T, l *Locker) {
+		if _, err := l.TryAcquire(t.Context(), request("job")); errors.Is(err, driver.ErrDenied) {
+			t.Error(err)
+		}
+		time.Sleep(loginKept / 2)
+		if _, err := l.TryAcquire(t.Context(), request("job")); !errors.Is(err, driver.ErrDenied) || !errors.Is(err, errNoCredential) {
+			t.Error(err)
+		}
+	})
+}
+
+// The program's policies do not see the requests of a login, which have secrets.
+func TestPoliciesDoNotSeeLogins(t *testing.T) {
+	for _, clientID := range []string{"", "the-client"} {
+		noIdentity(t)
+		s := &aService{faults: map[string]func(*http.Request) *http.Response{}, requests: map[string]int{}}
+		logins, seen := 0, countPolicy{}
+		where := location{account: "account1", container: "locks", clientID: clientID}
+		to, _, err := where.connect(azcore.ClientOptions{PerRetryPolicies: []policy.Policy{&seen},
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				if strings.HasPrefix(r.URL.Host, "account1.") {
+					return s.answer(r)
+				}
+				logins++
+				return answering{http.StatusOK, `{"access_token":"x","expires_in":"3600","expires_on":"32503680000"}`}.Do(r)
+			})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := to.container.GetProperties(bounded(t), nil); err != nil || logins == 0 || seen.requests.Load() != 1 {
+			t.Errorf("%q: %v; %d requests of the login, and the policy has seen %d", clientID, err, logins, seen.requests.Load())
+		}
+		to.tokens.close(t.Context())
+	}
+}
