@@ -109,11 +109,12 @@ func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Con
 	return guards.Run(ctx, hold, func(ctx context.Context, lease driver.Lease) error { return g.attempt(ctx, hold, lease, fn) })
 }
 
-// Check guards a transaction that the program begins and commits itself: it refuses with [driver.ErrLost] if a later holder exists, and
-// otherwise nobody else is granted the lock before tx has ended. A statement that commits by itself, such as TRUNCATE or CREATE TABLE, ends
-// tx: after one, Check returns [guard.ErrTransactionEnded], and none may come later. Not within a savepoint: on a Galera cluster its
-// rollback would end the guard. Late in the transaction it delays the next grant least. A connection that hangs after it does so for as
-// long as wait_timeout of the session. After any error roll back.
+// Check guards a transaction that the program begins and commits itself: it refuses with [driver.ErrLost] if a later holder exists,
+// and otherwise nobody else is granted the lock before tx has ended. A statement that commits by itself, such as TRUNCATE or CREATE
+// TABLE, ends tx: after one, Check returns [guard.ErrTransactionEnded], unless the session begins another by itself (autocommit off,
+// completion_type CHAIN), and none may come later. Not within a savepoint: on a Galera cluster its rollback would end the guard. Late
+// in the transaction it delays the next grant least. A connection that hangs after it does so for as long as wait_timeout of the
+// session. After any error roll back.
 func (g *Guard) Check(ctx context.Context, tx *sql.Tx, hold guard.Hold) error {
 	lease, err := guards.Lease(hold)
 	if err == nil {
@@ -167,7 +168,10 @@ func (g *Guard) step(ctx context.Context, tx *sql.Tx, statement string) error {
 
 // ended is the error of a statement of which [guard.ErrTransactionEnded] comes if the transaction has ended.
 func ended(err error) error {
-	if errors.Is(err, sql.ErrTxDone) || hasCode(err, codeNoSavepoint) {
+	switch {
+	case errors.Is(err, sql.ErrTxDone): // also if database/sql has rolled it back, because the context of BeginTx has ended
+		return fmt.Errorf("%w: %w", guard.ErrTransactionEnded, err)
+	case hasCode(err, codeNoSavepoint):
 		return guard.ErrTransactionEnded
 	}
 	return classify(err)

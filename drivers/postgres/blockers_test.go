@@ -199,7 +199,7 @@ func TestStatementTimeoutWhileTheRowIsLocked(t *testing.T) {
 	held := acquire(t, l, longRequest("held", "a"))
 	transaction, pid := console(t, at, `SELECT FROM holdfast_locks FOR UPDATE`)
 	for _, connections := range []string{"pool_max_conns=1", "pool_max_conns=4"} {
-		impatient := open(t, with(at, "options=-c%20statement_timeout%3D300", connections))
+		impatient := open(t, with(at, "options=-c%20statement_timeout%3D700", connections))
 		_, err := impatient.TryAcquire(bounded(t), request("free", "b"))
 		wantError(t, err, driver.ErrHeld)
 		wantNamed(t, connections+": the request", fmt.Sprint(err), pid)
