@@ -4,7 +4,6 @@ import (
 	"net/url"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
 	"github.com/holdfast-go/holdfast/test/locktest"
@@ -23,8 +22,7 @@ func TestDeadConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := castest.NewProxy(t, u.Host)
-	l, err := Open(t.Context(), "azblob://emulator/"+store.name+"?endpoint="+url.QueryEscape("http://"+proxy.Addr()+"/"+emulatorAccount),
-		WithRequestTimeout(2*time.Second))
+	l, err := Open(t.Context(), "azblob://emulator/"+store.name+"?endpoint="+url.QueryEscape("http://"+proxy.Addr()+"/"+emulatorAccount))
 	if err != nil {
 		t.Fatal(err)
 	}
