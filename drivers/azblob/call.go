@@ -65,11 +65,7 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 		err = l.denied(limited, err) // acquire itself knows whether it is certain
 	}
 	if err != nil && err.Error() == context.DeadlineExceeded.Error() {
-		if sent.login.Load() { // the SDK's error is that of the context
-			err = fmt.Errorf("%w: %w", errLoginGoesOn, err)
-		} else {
-			err = fmt.Errorf("no answer within the time limit: %w", err)
-		}
+		err = fmt.Errorf("no answer within the time limit: %w", err)
 	}
 	switch cause := context.Cause(ctx); {
 	case err == nil, driver.OutcomeKnown(err):
@@ -95,18 +91,10 @@ func (l *Locker) run(ctx context.Context, o op, requests func(context.Context) e
 type tries struct {
 	inDoubt atomic.Bool // a request was sent again although an earlier try may have been processed
 	none    atomic.Bool // nothing was sent, by none of the tries
-	login   atomic.Bool // a try has ended before the login
 	began   time.Time
 }
 
 type triesKey struct{}
-
-// noteLogin says that a try of the present operation has ended before the login.
-func noteLogin(ctx context.Context) {
-	if sent, ok := ctx.Value(triesKey{}).(*tries); ok {
-		sent.login.Store(true)
-	}
-}
 
 // noteDoubt says that a request of the present operation may have been processed, whatever the next ones are answered.
 func noteDoubt(ctx context.Context) {
@@ -184,14 +172,17 @@ func transferTime(size int) time.Duration {
 // traceConnections returns a context for one request of the SDK. After an error, unsent reports whether the request certainly never
 // left the process, with all repetitions of it by the SDK, the program's policies and Go's transport: that has looked for a
 // connection, and has got none. A transport of the program that is not Go's reports nothing, so nothing is certain
-// then. The requests of an identity count, too, which only makes the outcome unknown more often.
+// then. The requests of a program's own identity count, too, which only makes the outcome unknown more often.
 func traceConnections(ctx context.Context) (traced context.Context, unsent func(error) bool) {
 	var looked, got atomic.Bool // a dial can go on after the request has failed
 	traced = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { looked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 	})
-	return traced, func(err error) bool { return err != nil && looked.Load() && !got.Load() }
+	return traced, func(err error) bool {
+		var unsent *unsentError
+		return errors.As(err, &unsent) || err != nil && looked.Load() && !got.Load()
+	}
 }
 
 // noteUnsent says that the present operation has sent nothing, and ends.

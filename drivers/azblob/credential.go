@@ -3,6 +3,7 @@ package azblob
 import (
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -161,6 +162,7 @@ func ofLogin(options azcore.ClientOptions) azcore.ClientOptions {
 func (w location) withToken(credential azcore.TokenCredential, options azcore.ClientOptions) (clients, error) {
 	options.Cloud = w.cloud()
 	tokens := newTokens(credential)
+	options.PerCallPolicies = append(slices.Clone(options.PerCallPolicies), tokens)
 	c, err := both(
 		func() (*container.Client, error) {
 			return container.NewClient(w.containerURL(), tokens, &container.ClientOptions{ClientOptions: options})

@@ -151,8 +151,12 @@ func (l *Locker) denied(ctx context.Context, err error) error {
 	return err
 }
 
-// inTime reports whether the present operation has taken less time than one request may, so that no request was cut off.
+// inTime reports whether the present operation has taken less time than one request may, so that no login was cut off. Those of Open's
+// credentials are not cut off with a request.
 func (l *Locker) inTime(ctx context.Context) bool {
+	if l.origin != nil && l.origin.tokens != nil {
+		return true
+	}
 	sent, ok := ctx.Value(triesKey{}).(*tries)
 	return ok && time.Since(sent.began) < l.config.requestTimeout
 }

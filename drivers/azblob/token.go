@@ -3,6 +3,7 @@ package azblob
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"reflect"
 	"sync"
 	"time"
@@ -31,7 +32,8 @@ type tokens struct {
 	end        context.CancelFunc
 
 	mu     sync.Mutex
-	latest *login // nil if there is none whose result is still to be used
+	latest *login    // nil if there is none whose result is still to be used
+	valid  time.Time // until when the latest token is
 }
 
 // login is one call of a credential. Its results are set when done is closed.
@@ -49,14 +51,39 @@ func newTokens(credential azcore.TokenCredential) *tokens {
 	return t
 }
 
-// GetToken implements [azcore.TokenCredential]. It ends with ctx.
-func (t *tokens) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
-	for {
-		l := t.join(ctx, options)
+// scope is that of the SDK's requests for tokens.
+const scope = "https://storage.azure.com/.default"
+
+// Do implements policy.Policy, before the SDK asks for a token: there callers wait for each other, whatever their contexts are. It waits
+// only if there is no token that is still valid.
+func (t *tokens) Do(req *policy.Request) (*http.Response, error) {
+	ctx := req.Raw().Context()
+	if l := t.first(); l != nil {
 		select {
 		case <-l.done:
 		case <-ctx.Done():
-			noteLogin(ctx)
+			return nil, &unsentError{fmt.Errorf("%w: %w", errLoginGoesOn, ctx.Err())}
+		}
+		if l.err != nil {
+			t.taken(l)
+			return nil, &unsentError{l.err}
+		}
+	}
+	return req.Next()
+}
+
+// unsentError is the error of a call of the SDK that has sent the service nothing.
+type unsentError struct{ error }
+
+func (e *unsentError) Unwrap() error { return e.error }
+
+// GetToken implements [azcore.TokenCredential]. It ends with ctx.
+func (t *tokens) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	for {
+		l := t.join(options)
+		select {
+		case <-l.done:
+		case <-ctx.Done():
 			return azcore.AccessToken{}, fmt.Errorf("%w: %w", errLoginGoesOn, ctx.Err())
 		}
 		if l.matches(options) {
@@ -66,20 +93,33 @@ func (t *tokens) GetToken(ctx context.Context, options policy.TokenRequestOption
 	}
 }
 
-// join returns the login under way, or starts one. Only one runs at a time: the SDK's credentials wait for each other without a context.
-func (t *tokens) join(ctx context.Context, options policy.TokenRequestOptions) *login {
+// first returns the login to wait for, or nil if there is a token.
+func (t *tokens) first() *login {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if time.Now().Before(t.valid) {
+		return nil
+	}
+	return t.joinLocked(policy.TokenRequestOptions{Scopes: []string{scope}})
+}
+
+func (t *tokens) join(options policy.TokenRequestOptions) *login {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.joinLocked(options)
+}
+
+// joinLocked returns the login under way, or starts one. Only one runs at a time: the SDK's credentials wait for each other without a
+// context.
+func (t *tokens) joinLocked(options policy.TokenRequestOptions) *login {
 	if l := t.latest; l != nil && (!l.hasEnded() || l.matches(options) && time.Since(l.ended) < loginKept) {
 		return l
 	}
 	l := &login{options: options, done: make(chan struct{})}
 	t.latest = l
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), loginLimit)
-	stop := context.AfterFunc(t.closing, cancel)
+	limited, cancel := context.WithTimeout(t.closing, loginLimit)
 	go func() {
 		defer cancel()
-		defer stop()
 		defer close(l.done)
 		l.token, l.err = t.credential.GetToken(limited, options)
 		if l.err != nil && limited.Err() != nil { // a credential that is slow seems to be missing
@@ -96,6 +136,9 @@ func (t *tokens) taken(l *login) {
 	defer t.mu.Unlock()
 	if t.latest == l {
 		t.latest = nil
+	}
+	if l.err == nil {
+		t.valid = l.token.ExpiresOn
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +42,12 @@ func withIdentity(t *testing.T, c *slowCredential, own bool, test func(t *testin
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &aService{faults: map[string]func(*http.Request) *http.Response{}, requests: map[string]int{}}
-		options := azcore.ClientOptions{Transport: transport(s.answer)}
+		var mu sync.Mutex
+		options := azcore.ClientOptions{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return s.answer(r)
+		})}
 		where := location{account: "account1", container: "locks"}
 		to, err := where.withToken(c, options)
 		if own && err == nil {
@@ -64,22 +70,43 @@ func withIdentity(t *testing.T, c *slowCredential, own bool, test func(t *testin
 	})
 }
 
-// A credential that takes longer than a request may does not seem to be missing. With Open it goes on, and the next call has its token.
+// A credential that takes longer than a request may does not seem to be missing. With Open the call waits for it, as long as its own
+// context lasts.
 func TestLoginSlowerThanARequest(t *testing.T) {
-	for own, want := range map[bool]int{true: 2, false: 1} {
+	for _, own := range []bool{true, false} {
 		c := &slowCredential{takes: defaultRequestTimeout + time.Second}
 		withIdentity(t, c, own, func(t *testing.T, l *Locker) {
 			began := time.Now()
-			_, first := l.TryAcquire(t.Context(), request("job"))
-			if took := time.Since(began); first == nil || errors.Is(first, driver.ErrDenied) || took != defaultRequestTimeout {
-				t.Errorf("own: %v: %v after %v", own, first, took)
-			}
-			_, second := l.TryAcquire(t.Context(), request("job"))
-			if own == (second == nil) || errors.Is(second, driver.ErrDenied) || c.calls != want {
-				t.Errorf("own: %v: %v after %d logins", own, second, c.calls)
+			_, err := l.TryAcquire(t.Context(), request("job"))
+			if own == (err == nil) || errors.Is(err, driver.ErrDenied) || c.calls != 1 {
+				t.Errorf("own: %v: %v after %v and %d logins", own, err, time.Since(began), c.calls)
 			}
 		})
 	}
+}
+
+// Callers that wait for one login end with their own contexts, and its token is for all that still wait.
+func TestOneLoginForAll(t *testing.T) {
+	c := &slowCredential{takes: 3200 * time.Millisecond}
+	withIdentity(t, c, false, func(t *testing.T, l *Locker) {
+		var all sync.WaitGroup
+		for i := range 8 {
+			limit := time.Duration(i+1) * time.Second / 2
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				began := time.Now()
+				_, err := l.Inspect(ctx, "job")
+				if took := time.Since(began); took > limit || (limit > c.takes) != (err == nil) || limit < c.takes && !errors.Is(err, errLoginGoesOn) {
+					t.Errorf("of %v: %v after %v", limit, err, took)
+				}
+			})
+		}
+		all.Wait()
+		if c.calls != 1 {
+			t.Errorf("%d logins", c.calls)
+		}
+	})
 }
 
 // A login that has no end is cut off, by its own limit or by Close.
@@ -87,7 +114,7 @@ func TestEndlessLogin(t *testing.T) {
 	withIdentity(t, &slowCredential{takes: 24 * time.Hour}, false, func(t *testing.T, l *Locker) {
 		for began := time.Now(); time.Since(began) < 2*loginLimit; {
 			_, err := l.TryAcquire(t.Context(), request("job"))
-			if !errors.Is(err, errLoginFailed) || errors.Is(err, driver.ErrDenied) {
+			if !errors.Is(err, errLoginFailed) || errors.Is(err, driver.ErrDenied) || !driver.NotSent(err) {
 				t.Error(err)
 			}
 		}
@@ -97,7 +124,9 @@ func TestEndlessLogin(t *testing.T) {
 // That no credential works is also known when nobody waits for the login any more.
 func TestLoginFailsLate(t *testing.T) {
 	withIdentity(t, &slowCredential{takes: 2 * defaultRequestTimeout, result: errMissing}, false, func(t *testing.T, l *Locker) {
-		if _, err := l.TryAcquire(t.Context(), request("job")); errors.Is(err, driver.ErrDenied) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.TryAcquire(ctx, request("job")); err == nil || errors.Is(err, driver.ErrDenied) {
 			t.Error(err)
 		}
 		time.Sleep(loginKept / 2)

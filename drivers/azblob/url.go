@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -74,7 +75,7 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 		return nil, connectError(err)
 	}
 	transport := newTransport()
-	to, kind, err := where.connect(azcore.ClientOptions{Transport: &http.Client{Transport: transport}, PerRetryPolicies: c.policies})
+	to, kind, err := where.connect(azcore.ClientOptions{Transport: connections{transport}, PerRetryPolicies: c.policies})
 	if err != nil {
 		return nil, connectError(err)
 	}
@@ -84,6 +85,19 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	l.origin = &origin{where, kind, to}
 	l.closeIdle = transport.CloseIdleConnections
 	return l, nil
+}
+
+// connections make the requests of a Locker that was opened by URL.
+type connections struct{ *http.Transport }
+
+// Do implements policy.Transporter.
+func (c connections) Do(r *http.Request) (*http.Response, error) {
+	answer, err := (&http.Client{Transport: c.Transport}).Do(r)
+	if err != nil && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		// What has cut this connection has perhaps cut the idle ones too, of which each would take as long to find out.
+		c.CloseIdleConnections()
+	}
+	return answer, err
 }
 
 // newTransport has its own connections, enough for many locks at a time.
