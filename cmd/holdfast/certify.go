@@ -21,7 +21,7 @@ import (
 
 type certifyCmd struct {
 	Timeout time.Duration `default:"15m" positive:"" placeholder:"DURATION" help:"How long it may take at most. Default: ${default}."`
-	For     time.Duration `placeholder:"DURATION" help:"Then let four clients contend for three locks for so long, some holds over several renewals, and check that no two hold one at the same time and that tokens rise. It does not count for --timeout."`
+	For     time.Duration `placeholder:"DURATION" help:"Then let four clients contend for three locks for so long, some holds over several renewals, and check that no two hold one at the same time, tokens rise and each lock is granted. It does not count for --timeout."`
 	Hosts   bool          `help:"Also show where the backend is: hosts, folders and other names, in the line of the backend, in failures and in the driver's findings."`
 	JSON    bool          `help:"Write one JSON object."`
 }
