@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -177,7 +178,7 @@ func TestApart(t *testing.T) {
 func TestCertifySick(t *testing.T) {
 	const role = "HOLDFAST_TEST_SICK"
 	if os.Getenv(role) == "" {
-		self := exec.Command(os.Args[0], "-test.run=^TestCertifySick$", "-test.v")
+		self := exec.Command(os.Args[0], "-test.run=^TestCertifySick$", "-test.v", "-test.short="+strconv.FormatBool(testing.Short()))
 		self.Env = append(os.Environ(), role+"=1")
 		if out, err := self.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestCertifySick") {
 			t.Errorf("%v:\n%s", err, out)
@@ -223,6 +224,9 @@ func TestCertifySick(t *testing.T) {
 	report, text, code = certified(t, "sick://db.example.internal/table")
 	if code != codeWrong || report.Verdict != driver.LevelWrong || !strings.Contains(text, "race/exclusion") || removed != 2 {
 		t.Errorf("code %d, %d removals: %s", code, removed, text)
+	}
+	if testing.Short() {
+		return // each run takes some ten seconds, most of them waits
 	}
 	report, text, code = certified(t, "careless://db.example.internal/table")
 	if code != codeWrong || len(report.Broken) != 1 || report.Broken[0].Clause != "guard/late-write" {
