@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -16,7 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	_ "github.com/holdfast-go/holdfast/drivers/file"
-	_ "github.com/holdfast-go/holdfast/drivers/memory"
+	memstore "github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,6 +133,26 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("after %v: of %d locks %d are still held", after, n, held)
 		}
 	}
+}
+
+// A lock of a crashed holder that is never granted is reported as held, and not only as the end of the time for it.
+func TestTakeOverNeverGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := memstore.NewStore().Locker()
+		waiting := locktest.NewClient(t, driver.Intercept(locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			if call.Method == driver.MethodTryAcquire {
+				return driver.Answer{Err: &driver.HeldError{Record: driver.Record{Name: call.Request.Name, State: driver.StateHeld}}}
+			}
+			return next(ctx, call)
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var times Samples
+		err := TakeOvers(ctx, locker, waiting, "n-", 5, crashTTL, crashTTL, &times)
+		if !errors.Is(err, driver.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the lock that was never granted", err)
+		}
+	})
 }
 
 // What the backend does not support is refused before anything is measured.

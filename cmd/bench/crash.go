@@ -60,12 +60,17 @@ func (c *Crash) Release(ctx context.Context) error {
 const releaseTimeout = 10 * time.Second
 
 // TakeOvers lets n holders crash at moments spread over a time. It adds the times from the expiry
-// of each lease until a waiting client holds the lock.
+// of each lease until a waiting client holds the lock. The error is the first one of a takeover: the end of ctx alone would not say
+// that a lock was never granted.
 func TakeOvers(ctx context.Context, crashed holdfast.Locker, waiting *holdfast.Client, prefix string, n int, ttl, spread time.Duration,
 	times *Samples) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		wg    sync.WaitGroup
+		once  sync.Once
+		first error
+	)
 	for i := range n {
 		wg.Go(func() {
 			err := sleep(ctx, spread*time.Duration(i)/time.Duration(n))
@@ -73,12 +78,13 @@ func TakeOvers(ctx context.Context, crashed holdfast.Locker, waiting *holdfast.C
 				err = takeOver(ctx, crashed, waiting, fmt.Sprint(prefix, "crash-", i), ttl, times)
 			}
 			if err != nil {
-				cancel(err)
+				once.Do(func() { first = err })
+				cancel()
 			}
 		})
 	}
 	wg.Wait()
-	return context.Cause(ctx)
+	return first
 }
 
 func takeOver(ctx context.Context, crashed holdfast.Locker, waiting *holdfast.Client, name string, ttl time.Duration,

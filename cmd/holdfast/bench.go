@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/cmd/bench"
@@ -89,14 +91,22 @@ func (b *benchCmd) Run(a *app) error {
 		Rounds: b.Rounds, HandOvers: b.Grants, Crashes: b.Crashes, Leases: b.Leases, TTL: b.TTL, Hold: b.Hold,
 		Progress: func(what string) { a.log.Infof("%s …", what) },
 	})
-	if sig := interrupted(); sig != 0 {
-		return exitcode.With(exitcode.Signal+int(sig), fmt.Errorf("interrupted: there are no results, and all locks were released: %w", err))
+	return b.finish(a.stdout, report, err, interrupted())
+}
+
+// finish writes the report. After a signal, or 0, which may have come when everything was measured, it returns the signal's exit code.
+func (b *benchCmd) finish(out io.Writer, report *bench.Report, err error, sig syscall.Signal) error {
+	switch {
+	case sig != 0 && err != nil: // err may name locks that were not released
+		err = fmt.Errorf("interrupted: there are no results: %w", err)
+	case err != nil:
+	case b.JSON:
+		err = writeJSON(out, report)
+	default:
+		err = report.WriteText(out)
 	}
-	if err != nil {
-		return err
+	if sig != 0 {
+		return exitcode.With(exitcode.Signal+int(sig), err)
 	}
-	if b.JSON {
-		return writeJSON(a.stdout, report)
-	}
-	return report.WriteText(a.stdout)
+	return err
 }

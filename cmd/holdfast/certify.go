@@ -21,7 +21,7 @@ import (
 
 type certifyCmd struct {
 	Timeout time.Duration `default:"15m" positive:"" placeholder:"DURATION" help:"How long it may take at most. Default: ${default}."`
-	For     time.Duration `placeholder:"DURATION" help:"Then let four clients contend for three locks for so long, some holds over several renewals, and check that no two hold one at the same time and that tokens rise. It does not count for --timeout."`
+	For     time.Duration `placeholder:"DURATION" help:"Then let four clients contend for three locks for so long, some holds over several renewals, and check that no two hold one at the same time, tokens rise and each lock is granted. It does not count for --timeout."`
 	Hosts   bool          `help:"Also show where the backend is: hosts, folders and other names, in the line of the backend, in failures and in the driver's findings."`
 	JSON    bool          `help:"Write one JSON object."`
 }
@@ -87,11 +87,15 @@ func (c *certifyCmd) Run(a *app) error {
 	if removal != nil && report.Declared != (declared{}) { // otherwise err says why
 		a.log.Errorf("what certify has made in %s could not be removed: %v", backends.Display(own), removal)
 	}
+	missing := "there is no report"
+	if len(report.Broken) > 0 {
+		missing = "the report is not complete"
+	}
 	switch signal := interrupted(); { // also by a signal during the removal, which goes on
 	case signal != 0:
-		err = exitcode.With(exitcode.Signal+int(signal), fmt.Errorf("interrupted: there is no report"))
+		err = exitcode.With(exitcode.Signal+int(signal), fmt.Errorf("interrupted: %s", missing))
 	case late:
-		err = exitcode.With(codeWrong, fmt.Errorf("there is no report: it was not finished within %s", driver.FormatDuration(c.Timeout+c.For)))
+		err = exitcode.With(codeWrong, fmt.Errorf("%s: it was not finished within %s", missing, driver.FormatDuration(c.Timeout+c.For)))
 	case err != nil && exitcode.Of(err) != exitcode.Usage:
 		err = exitcode.With(codeWrong, err)
 	}
@@ -160,7 +164,11 @@ func (c *certificate) examine(ctx context.Context, a *app, own string, soaking t
 	c.Calls, err = bench.Run(measuring, own, bench.Options{Rounds: 50, HandOvers: 10, Crashes: 5,
 		Progress: func(what string) { a.log.Infof("%s …", what) }})
 	slow := measuring.Err() != nil && !errors.Is(err, driver.ErrHeld) // it waited for no lock, so calls take long
-	if err != nil && ctx.Err() == nil && !slow {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case slow:
+		err = fmt.Errorf("the measurements were not finished within %s: %w", driver.FormatDuration(benchTimeout), err)
+	default:
 		c.Broken = append(c.Broken, brokenClause{Clause: "clients", Says: "A lock that is released goes to another client, and one whose " +
 			"holder has crashed is taken over.", Failures: []string{driver.ErrorText(err)}})
 		err = nil

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -177,7 +178,7 @@ func TestApart(t *testing.T) {
 func TestCertifySick(t *testing.T) {
 	const role = "HOLDFAST_TEST_SICK"
 	if os.Getenv(role) == "" {
-		self := exec.Command(os.Args[0], "-test.run=^TestCertifySick$", "-test.v")
+		self := exec.Command(os.Args[0], "-test.run=^TestCertifySick$", "-test.v", "-test.short="+strconv.FormatBool(testing.Short()))
 		self.Env = append(os.Environ(), role+"=1")
 		if out, err := self.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestCertifySick") {
 			t.Errorf("%v:\n%s", err, out)
@@ -188,7 +189,7 @@ func TestCertifySick(t *testing.T) {
 	removed := 0
 	for name, around := range map[string]func(context.Context, driver.Call, driver.Next) driver.Answer{
 		"healthy": passOn, "sick": letsTwoWin, "careless": passOn, "talkative": showsItsKey, "shut": passOn,
-		"stingy": grantsNoMore,
+		"stingy": grantsNoMore, "hoarding": grantsNoCrashed, "stuck": letsTwoWinThenGrantsNone,
 	} {
 		store := memory.NewStore()
 		var written fenced
@@ -224,6 +225,9 @@ func TestCertifySick(t *testing.T) {
 	if code != codeWrong || report.Verdict != driver.LevelWrong || !strings.Contains(text, "race/exclusion") || removed != 2 {
 		t.Errorf("code %d, %d removals: %s", code, removed, text)
 	}
+	if testing.Short() {
+		return // each run takes some ten seconds, most of them waits
+	}
 	report, text, code = certified(t, "careless://db.example.internal/table")
 	if code != codeWrong || len(report.Broken) != 1 || report.Broken[0].Clause != "guard/late-write" {
 		t.Errorf("a guard that refuses nothing: code %d: %s", code, text)
@@ -236,7 +240,7 @@ func TestCertifySick(t *testing.T) {
 		t.Errorf("a driver that shows its key: code %d: %s", code, text)
 	}
 	benchTimeout = 5 * time.Second
-	report, text, code = certified(t, "stingy://db.example.internal/table", "--for", "6s")
+	report, text, code = certified(t, "stingy://db.example.internal/table", "--for", "8s")
 	broken := ""
 	for _, b := range report.Broken {
 		broken += b.Clause + ": " + strings.Join(b.Failures, "; ") + "\n"
@@ -248,6 +252,10 @@ func TestCertifySick(t *testing.T) {
 	}
 	if code != codeWrong || report.Complete || report.Verdict != driver.LevelWrong || !strings.Contains(text, `"complete":false`) {
 		t.Errorf("broken clauses before an error: code %d: %s", code, text)
+	}
+	report, text, code = certified(t, "hoarding://db.example.internal/table")
+	if code != codeWrong || len(report.Broken) != 1 || report.Broken[0].Clause != "clients" || !strings.Contains(text, "-crash-") {
+		t.Errorf("a store that grants no lock of a crashed holder: code %d: %s", code, text)
 	}
 	benchTimeout = 5 * time.Minute
 	for _, page := range []struct {
@@ -263,7 +271,10 @@ func TestCertifySick(t *testing.T) {
 		{[]string{"-b", "healthy://db.example.internal/table", "--for", "3s"}, []string{"every clause was kept",
 			" holds of 3 locks by 4 clients, 0 lost, 0 problems"}, 0},
 		{[]string{"-b", "sick://db.example.internal/table", "--for", "3s"}, []string{"BROKEN soak", "two clients held"}, 4},
-		{[]string{"-b", "healthy://db.example.internal/table", "--timeout", "1s"}, []string{"not finished within 1s"}, 4},
+		{[]string{"-b", "healthy://db.example.internal/table", "--timeout", "1s"}, []string{
+			"there is no report: it was not finished within 1s"}, 4},
+		{[]string{"-b", "stuck://db.example.internal/table", "--timeout", "20s"}, []string{"BROKEN race/exclusion",
+			"the report is not complete: it was not finished within 20s"}, 4},
 	} {
 		out, code := output(append([]string{"certify"}, page.args...)...)
 		for _, want := range page.want {
@@ -275,8 +286,13 @@ func TestCertifySick(t *testing.T) {
 			t.Errorf("%q: code %d:\n%s", page.args, code, out)
 		}
 	}
-	if removed != 12 {
-		t.Errorf("%d removals after 12 runs", removed)
+	benchTimeout = time.Millisecond
+	if out, code := output("certify", "-b", "healthy://db.example.internal/table"); code != codeWrong ||
+		!strings.Contains(out, "were not finished within 1ms") {
+		t.Errorf("a slow store: code %d: %s", code, out)
+	}
+	if removed != 15 {
+		t.Errorf("%d removals after 15 runs", removed)
 	}
 }
 
@@ -355,6 +371,14 @@ func grantsNoMore(ctx context.Context, call driver.Call, next driver.Next) drive
 	return next(ctx, call)
 }
 
+// grantsNoCrashed is the fault of a store that grants no lock of a crashed holder.
+func grantsNoCrashed(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	if req := call.Request; call.Method == driver.MethodTryAcquire && strings.Contains(req.Name, "-crash-") && req.Owner != "crashed" {
+		return driver.Answer{Err: &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld}}}
+	}
+	return next(ctx, call)
+}
+
 var errTalkative = errors.New("db.internal:1 refuses the key s3cr3t-two")
 
 // letsTwoWin grants a lock that another holds.
@@ -364,4 +388,12 @@ func letsTwoWin(ctx context.Context, call driver.Call, next driver.Next) driver.
 		return driver.Answer{Lease: driver.Lease{Name: req.Name, ID: req.ID, Owner: req.Owner, TTL: req.TTL, Mode: req.Mode, Token: 1}}
 	}
 	return a
+}
+
+// letsTwoWinThenGrantsNone is letsTwoWin of a store that grants no lock after the suite.
+func letsTwoWinThenGrantsNone(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	if call.Method == driver.MethodTryAcquire && strings.HasSuffix(call.Request.Name, "-handed-over") {
+		return grantsNoMore(ctx, call, next)
+	}
+	return letsTwoWin(ctx, call, next)
 }

@@ -136,7 +136,18 @@ func (s *serveCmd) Run(a *app) error {
 			options.MayBreak = func(*http.Request) bool { return true } // the guard has let the reader in
 			options.User = s.user()
 		}
-		measured.more = httpserver.NewLockMetrics(client, s.Prefix, s.LockMetrics).Families
+		asking, stopAsking := context.WithCancel(context.WithoutCancel(ctx)) // what is being answered at a signal still has its time
+		locks := httpserver.NewLockMetrics(asking, client, s.Prefix, s.LockMetrics)
+		measured.more = locks.Families
+		ready := &httpserver.Readiness{Context: asking, Inspect: func(ctx context.Context) error {
+			_, err := client.Inspect(ctx, s.Prefix+readinessName)
+			return err
+		}}
+		defer func() { // before the client's shutdown
+			stopAsking()
+			locks.Wait()
+			ready.Wait()
+		}()
 		page, err := web.New(client, options)
 		if err != nil {
 			return err
@@ -150,7 +161,7 @@ func (s *serveCmd) Run(a *app) error {
 			page.Close()
 			return errors.Join(err, listener.Close())
 		}
-		server := httpserver.New(s.routes(guard, client, page, measured), serveConnections)
+		server := httpserver.New(s.routes(guard, ready, page, measured), serveConnections)
 		a.log.Infof("the locks on %s are at http://%s%s", backends.Display(a.backend), listener.Addr(), s.BasePath)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(listener) }()
@@ -183,16 +194,12 @@ func (s *serveCmd) checkPrefix(limits driver.Limits) error {
 }
 
 // routes returns what is served where. The probes need no login, and tell nothing.
-func (s *serveCmd) routes(guard func(http.Handler) http.Handler, client *holdfast.Client, page, metrics http.Handler) http.Handler {
-	backend := &httpserver.Readiness{Inspect: func(ctx context.Context) error {
-		_, err := client.Inspect(ctx, s.Prefix+readinessName)
-		return err
-	}}
+func (s *serveCmd) routes(guard func(http.Handler) http.Handler, ready *httpserver.Readiness, page, metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(s.BasePath, guard(http.StripPrefix(strings.TrimSuffix(s.BasePath, "/"), page)))
 	mux.Handle("GET /metrics", guard(metrics))
 	mux.HandleFunc("GET /healthz", httpserver.Healthy)
-	mux.HandleFunc("GET /readyz", backend.Answer)
+	mux.HandleFunc("GET /readyz", ready.Answer)
 	return mux
 }
 

@@ -15,7 +15,8 @@ import (
 
 // Child is a running command and the job object that contains it and the processes that it
 // starts. The command is put into the job just after its start, so a process that it starts
-// before that moment is not in the job. The job ends when holdfast ends for any reason.
+// before that moment is not in the job: it may run on after the command, after holdfast and after the loss of the lock.
+// The job ends when holdfast ends for any reason.
 type Child struct {
 	pid          int
 	process      *os.Process
@@ -99,7 +100,8 @@ func newJob() (windows.Handle, error) {
 	return job, nil
 }
 
-// assignToJob puts a process into the job. One that has ended already is refused, and needs no job: that is no error.
+// assignToJob puts a process into the job. One that has ended already is refused: that is no error, since it needs no job. The
+// processes that it has started are not in the job then, and nothing ends them.
 func assignToJob(job windows.Handle, pid int) error {
 	process, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE|windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {

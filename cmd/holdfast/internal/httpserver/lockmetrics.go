@@ -22,10 +22,11 @@ type LockMetrics struct {
 	latest  atomic.Pointer[lockview.Snapshot]
 }
 
-// NewLockMetrics makes the metrics of the locks whose names begin with prefix. At most limit locks have metrics of their own.
-func NewLockMetrics(client *holdfast.Client, prefix string, limit int) *LockMetrics {
+// NewLockMetrics makes the metrics of the locks whose names begin with prefix. At most limit locks have metrics of their own. The
+// end of ctx ends a listing.
+func NewLockMetrics(ctx context.Context, client *holdfast.Client, prefix string, limit int) *LockMetrics {
 	m := &LockMetrics{limit: limit}
-	m.listing = &Readiness{Inspect: func(ctx context.Context) error {
+	m.listing = &Readiness{Context: ctx, Inspect: func(ctx context.Context) error {
 		records, _, err := lockview.List(ctx, client, prefix) // a record that cannot be read hides no other
 		if err == nil {
 			m.latest.Store(&lockview.Snapshot{Records: records})
@@ -34,6 +35,9 @@ func NewLockMetrics(client *holdfast.Client, prefix string, limit int) *LockMetr
 	}}
 	return m
 }
+
+// Wait waits for the end of the listing that is under way.
+func (m *LockMetrics) Wait() { m.listing.Wait() }
 
 // Families lists the locks.
 func (m *LockMetrics) Families() []exposition.Family {

@@ -57,7 +57,7 @@ func TestLockMetrics(t *testing.T) {
 	}
 	scrape := func(limit int) string {
 		var answer strings.Builder
-		if err := exposition.Write(&answer, NewLockMetrics(client, "", limit).Families()); err != nil {
+		if err := exposition.Write(&answer, NewLockMetrics(t.Context(), client, "", limit).Families()); err != nil {
 			t.Fatal(err)
 		}
 		return answer.String()
@@ -98,7 +98,7 @@ func TestLockMetricsInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listings := 0
 		m := &LockMetrics{limit: 1}
-		m.listing = &Readiness{Inspect: func(ctx context.Context) error {
+		m.listing = &Readiness{Context: t.Context(), Inspect: func(ctx context.Context) error {
 			if listings++; listings == 1 {
 				time.Sleep(scrapeTimeout + 2*time.Second)
 			}

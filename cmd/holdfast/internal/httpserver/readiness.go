@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/event"
 )
 
 // readinessAge is how long an answer of the backend counts for further probes.
@@ -17,6 +19,7 @@ const answerTimeout = 30 * time.Second
 // Readiness finds out whether the backend answers. Anybody who can reach the address may ask, so probes
 // share one request, and its answer for a moment.
 type Readiness struct {
+	Context context.Context             // whose end ends the request
 	Inspect func(context.Context) error // asks the backend
 
 	mu     sync.Mutex
@@ -34,7 +37,7 @@ type readinessAnswer struct {
 func (r *Readiness) ask(ctx context.Context) error {
 	answer, mine := r.current()
 	if mine {
-		go r.read(ctx, answer) // ends with the process or by answerTimeout: a caller with less time does not wait so long
+		go r.read(answer) // Wait waits for it; a caller with less time than answerTimeout does not
 	}
 	select {
 	case <-answer.done:
@@ -61,13 +64,25 @@ func (r *Readiness) current() (answer *readinessAnswer, mine bool) {
 	return r.latest, mine
 }
 
-// read asks the backend. Others may want the answer, so it is read even if this caller is gone.
-func (r *Readiness) read(ctx context.Context, answer *readinessAnswer) {
-	defer close(answer.done)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+// read asks the backend. Others may want the answer, so it is read even if this caller is gone. A driver that panics has not
+// answered: outside a handler its panic would end the process.
+func (r *Readiness) read(answer *readinessAnswer) {
+	ctx, cancel := context.WithTimeout(r.Context, answerTimeout)
 	defer cancel()
-	answer.err = r.Inspect(ctx)
-	answer.at = time.Now()
+	event.CallUser(func() error { return r.Inspect(ctx) }, func(ended event.Result) {
+		answer.err, answer.at = ended.Err, time.Now()
+		close(answer.done)
+	})
+}
+
+// Wait waits for the end of the request that is under way.
+func (r *Readiness) Wait() {
+	r.mu.Lock()
+	latest := r.latest
+	r.mu.Unlock()
+	if latest != nil {
+		<-latest.done
+	}
 }
 
 // Answer answers a probe.
