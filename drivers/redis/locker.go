@@ -163,6 +163,7 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	o.MaxRetries = -1 // the Locker repeats calls, and knows its own writes
 	o.Limiter = nil   // what others do with the client must not refuse a renewal
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = c.timeout, c.timeout, c.timeout, c.timeout
+	o.MinIdleConns, o.MaxActiveConns = 0, 0 // they are for the program's own requests
 	s := &store{config: c, db: o.DB, tls: o.TLSConfig != nil}
 	o.OnConnect = s.checkServer(o.OnConnect)
 	if o.TLSConfig != nil && o.TLSConfig.MinVersion == 0 {

@@ -7,7 +7,9 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -52,6 +54,44 @@ func TestNew(t *testing.T) {
 		if _, err := New(t.Context(), own, o); !errors.Is(err, driver.ErrInvalid) {
 			t.Error(err)
 		}
+	}
+}
+
+// The Locker has connections for its own requests, and no others, whatever the program's client keeps for the program's.
+func TestPoolOfTheProgram(t *testing.T) {
+	type dialer = func(context.Context, string, string) (net.Conn, error)
+	for name, client := range map[string]func(dial dialer) goredis.UniversalClient{
+		"one server": func(dial dialer) goredis.UniversalClient {
+			return goredis.NewClient(&goredis.Options{Addr: "h:1", Dialer: dial, MinIdleConns: 5, MaxActiveConns: 5})
+		},
+		"cluster": func(dial dialer) goredis.UniversalClient {
+			return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"h:1"}, Dialer: dial, MinIdleConns: 5, MaxActiveConns: 5})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var dials atomic.Int32
+				own := client(func(context.Context, string, string) (net.Conn, error) {
+					dials.Add(1)
+					return nil, errors.New("away")
+				})
+				defer func() { _ = own.Close() }()
+				synctest.Wait()
+				before := dials.Load()
+				l, err := New(t.Context(), own, unprobed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o := l.store.servers.some().Options()
+				synctest.Wait()
+				if n := dials.Load() - before; n > 0 || o.MaxActiveConns > 0 {
+					t.Errorf("%d connections without a request, of at most %d", n, o.MaxActiveConns)
+				}
+				if err := l.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
 
