@@ -30,11 +30,11 @@ func clusterOf(t *testing.T, timeout time.Duration, seeds ...string) *cluster {
 	return c
 }
 
-// age makes the layout so old, or so new, that it may be loaded again, or not.
+// age makes the last load so old, or so new, that the layout may be loaded again, or not.
 func (c *cluster) age(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.layout.at = time.Now().Add(-by)
+	c.tried = time.Now().Add(-by)
 }
 
 // loaded waits until the layout is not being loaded.
@@ -99,10 +99,17 @@ func TestOldLayoutServes(t *testing.T) {
 	for range 2 {
 		before := failed.Load()
 		c.age(loadPause)
+		began := time.Now()
 		_, err := c.primaryOf(t.Context(), "k")
 		c.loaded()
-		if err != nil || failed.Load() == before {
-			t.Errorf("%v, tried %d times", err, failed.Load()-before)
+		after := failed.Load()
+		if err != nil || after == before {
+			t.Errorf("%v, tried %d times", err, after-before)
+		}
+		_, err = c.primaryOf(t.Context(), "k")
+		c.loaded()
+		if err != nil || failed.Load() > after && time.Since(began) < loadPause {
+			t.Errorf("%v, or tried again within %v", err, time.Since(began))
 		}
 	}
 	if _, _, err := c.primaries(t.Context()); err == nil || !strings.Contains(err.Error(), "not now") {
