@@ -242,27 +242,33 @@ func (s *store) info() driver.Info {
 }
 
 // close ends all connections, and waits for what uses them, but not for long after the end of ctx: a dialer of the program may ignore
-// that its own context has ended.
+// that its own context has ended. Then the goroutines outlive close, until the last dial has returned.
 func (s *store) close(ctx context.Context) error {
-	ended := make(chan error, 1)
+	limit, over := context.WithCancel(context.WithoutCancel(ctx))
+	defer over()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(closeWait, over) })()
+	hub, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
+		defer close(hub)
 		s.hub.close()
+	}()
+	go func() {
+		select { // a connection of the servers is the hub's
+		case <-hub:
+		case <-limit.Done():
+		}
 		err := s.servers.close()
 		s.calls.Wait()
+		<-hub
 		ended <- err
 	}()
 	select {
 	case err := <-ended:
 		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(closeWait):
+	case <-limit.Done():
 		return errors.New("requests are still under way")
 	}
 }
 
-// closeWait is how long close waits after the end of its context.
-const closeWait = 50 * time.Millisecond
+// closeWait is how long close waits after the end of its context: it needs some time also if that has ended before.
+const closeWait = time.Second

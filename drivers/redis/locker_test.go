@@ -158,3 +158,31 @@ func TestCloseWaitsForNoDial(t *testing.T) {
 		})
 	}
 }
+
+// What hangs keeps no other connection open. A Close whose context has ended has time for what takes a moment.
+func TestCloseThatHangs(t *testing.T) {
+	t.Parallel()
+	for what, hangs := range map[string]bool{"a moment": false, "forever": true} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			l := openAt(t, "redis://"+fakeNode(t, func(string) string { return "" }), unprobed)
+			client := l.store.servers.some()
+			goOn := make(chan struct{})
+			l.store.hub.work.Go(func() { <-goOn })
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if !hangs {
+				time.AfterFunc(200*time.Millisecond, func() { close(goOn) })
+			}
+			if err := l.Close(ctx); (err != nil) != hangs {
+				t.Errorf("Close: %v", err)
+			}
+			locktest.Eventually(t, "the other connections are closed", func() bool {
+				return errors.Is(client.Ping(t.Context()).Err(), goredis.ErrClosed)
+			})
+			if hangs {
+				close(goOn)
+			}
+		})
+	}
+}
