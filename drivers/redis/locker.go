@@ -88,7 +88,8 @@ func newConfig(opts []Option) (config, error) {
 }
 
 // New makes a Locker with the options of a program's own *redis.Client or *redis.ClusterClient: its addresses, login and TLS. It opens
-// connections of its own, so that no other use of the client delays a renewal. The client stays open until after Close.
+// connections of its own, so that no other use of the client delays a renewal. The client stays open until after Close. One of a
+// cluster with the option ClusterSlots or NewClient is refused.
 //
 // Of a client for Sentinel the primary is known, but not that it has changed, nor how many replicas it has: prefer [Open].
 func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*Locker, error) {
