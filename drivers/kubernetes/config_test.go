@@ -175,12 +175,12 @@ func TestHangingPlugin(t *testing.T) {
 		t.Error(err)
 	}
 	resume := server.Stall("n")
-	hangs("the server", false, 100*time.Millisecond)
+	hangs("the server", false, 2*time.Second)
 	resume()
 	server.SetToken("another-secret")
 	prints("")
 	before := runs()
-	hangs("the plug-in, after a token was refused", true, time.Second)
+	hangs("the plug-in, after a token was refused", true, 3*time.Second)
 	if runs() == before {
 		t.Error("the plug-in was not asked for another token")
 	}
