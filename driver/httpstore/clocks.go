@@ -22,6 +22,7 @@ type Clocks struct {
 	ahead     time.Duration // of the time of day, less the elapsed time, at the latest answer
 	low, high time.Duration // of the server's time, less the elapsed time
 	at, until time.Duration // the latest answer; until when the clocks count as disagreeing
+	since     time.Duration // when a suspension was noticed last; answers to requests from before do not count
 	seen      map[string]seen
 }
 
@@ -69,7 +70,7 @@ func (c *Clocks) Note(now time.Time, sent time.Duration) {
 	low, high := date-received, date+DateStep-sent
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.suspended(received) || !c.known && sent < c.at {
+	if c.suspended(received) || sent < c.since {
 		return
 	}
 	if c.known {
@@ -95,7 +96,7 @@ func (c *Clocks) suspended(received time.Duration) bool {
 	if before == 0 || max(c.ahead-before, before-c.ahead) <= tolerance {
 		return false
 	}
-	c.known, c.at = false, received
+	c.known, c.since = false, received
 	return true
 }
 

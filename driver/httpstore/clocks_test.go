@@ -56,6 +56,7 @@ func TestSuspend(t *testing.T) {
 		note(64*time.Second+jump, 62*time.Second, 66*time.Second)
 		note(63*time.Second, 63*time.Second, 67*time.Second)
 		note(70*time.Second+jump, 70*time.Second, 70*time.Second)
+		note(64*time.Second, 64*time.Second, 70500*time.Millisecond) // a late one
 		note(71*time.Second+jump, 71*time.Second, 71*time.Second)
 		if c.Disagree() {
 			t.Errorf("after %v the clocks disagree", jump)

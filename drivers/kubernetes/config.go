@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
@@ -150,28 +152,35 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp *http.Response
 		err  error
 	}
+	var sent atomic.Bool // past the plug-in, which is asked again after an answer that refuses the token
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { sent.Store(true) }, GotFirstResponseByte: func() { sent.Store(false) },
+	})
 	waiting := func() error {
-		return fmt.Errorf("%w (is the credential plug-in of the kubeconfig waiting?)", req.Context().Err())
+		if sent.Load() {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w (is the credential plug-in of the kubeconfig waiting?)", ctx.Err())
 	}
 	select {
 	case t.running <- struct{}{}:
-	case <-req.Context().Done():
+	case <-ctx.Done():
 		return nil, waiting()
 	}
 	got := make(chan result, 1)
 	go func() {
 		defer func() { <-t.running }()
-		resp, err := t.RoundTripper.RoundTrip(req)
-		if req.Context().Err() != nil && err == nil {
+		resp, err := t.RoundTripper.RoundTrip(req.WithContext(ctx))
+		if ctx.Err() != nil && err == nil {
 			_ = resp.Body.Close()
-			resp, err = nil, req.Context().Err()
+			resp, err = nil, ctx.Err()
 		}
 		got <- result{resp, err}
 	}()
 	select {
 	case r := <-got:
 		return r.resp, r.err
-	case <-req.Context().Done():
+	case <-ctx.Done():
 		return nil, waiting()
 	}
 }

@@ -152,20 +152,39 @@ func TestNoServiceAccount(t *testing.T) {
 	}
 }
 
-// A plug-in that hangs holds no call up for longer than its context, and is named. Once it has ended, the Locker works.
+// A plug-in that hangs holds no call up for longer than its context, and is named, also when it is asked for another token. Once it has
+// ended, the Locker works. While the API server is silent, the plug-in is not blamed.
 func TestHangingPlugin(t *testing.T) {
 	t.Parallel()
 	server := kubernetestest.Start(t)
-	rawURL, prints, _ := withPlugin(t, server)
+	rawURL, prints, runs := withPlugin(t, server)
 	prints("")
 	l := open(t, rawURL)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := l.Inspect(ctx, "n")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "credential plug-in") {
-		t.Errorf("got %v", err)
+	hangs := func(what string, blamed bool, limit time.Duration) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, err := l.Inspect(ctx, "n")
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "credential plug-in") != blamed {
+			t.Errorf("%s: got %v", what, err)
+		}
 	}
+	hangs("the plug-in", true, 100*time.Millisecond)
 	prints(credential(kubernetestest.Token))
+	if _, err := l.Inspect(t.Context(), "n"); err != nil {
+		t.Error(err)
+	}
+	resume := server.Stall("n")
+	hangs("the server", false, 2*time.Second)
+	resume()
+	server.SetToken("another-secret")
+	prints("")
+	before := runs()
+	hangs("the plug-in, after a token was refused", true, 3*time.Second)
+	if runs() == before {
+		t.Error("the plug-in was not asked for another token")
+	}
+	prints(credential("another-secret"))
 	if _, err := l.Inspect(t.Context(), "n"); err != nil {
 		t.Error(err)
 	}

@@ -266,9 +266,10 @@ func (g *Guard) commit(ctx context.Context, session *mongo.Session) (again bool,
 		switch {
 		case err == nil:
 			return false, nil
-		case hasLabel(err, labelTransient) && (n == 0 || hasCode(err, codeNoSuchTransaction)):
-			// The transaction was aborted. Any other refusal can answer a repeat of a commit that was applied, also at n = 0, since the Go
-			// driver itself sends a commit twice if the first answer is lost. It also labels a repeat that it could not send.
+		case hasLabel(err, labelTransient) && (hasCode(err, codeNoSuchTransaction) || n == 0 && hasCode(err, 0)):
+			// The transaction was aborted, or its commit was not sent: the Go driver itself gives that the label, without a code. Any other
+			// refusal can answer a repeat of a commit that was applied, also at n = 0, since the Go driver sends a commit twice if the first
+			// answer is lost. If nothing was applied, the next answer says that the transaction is gone.
 			return true, err
 		case ctx.Err() != nil:
 			return false, driver.Errorf("%w: %w", ErrInDoubt, err)

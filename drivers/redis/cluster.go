@@ -30,6 +30,7 @@ type cluster struct {
 	layout   *layout                    // nil at first
 	stale    bool                       // an answer says that the layout has changed
 	loading  *load
+	tried    time.Time // when the last load began
 	closed   bool
 	ctx      context.Context //nolint:containedctx // close ends it
 	stop     context.CancelFunc

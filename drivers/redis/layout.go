@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// loadPause is the shortest time between two requests for the layout of a cluster.
+// loadPause is the shortest time between two loads of the layout of a cluster while one is known, unless it has to be fresh.
 const loadPause = 200 * time.Millisecond
 
 // layout says which primary has which keys.
@@ -24,7 +24,6 @@ type layout struct {
 	owners    [slots]string
 	primaries []string
 	text      string
-	at        time.Time
 	ids       map[string]string // the addresses of the primaries, by ID
 	nodes     map[string]node
 	shards    shards
@@ -68,14 +67,14 @@ func (c *cluster) known(slot int) *layout {
 }
 
 // due reports whether the layout that is known is out of date. mu is held.
-func (c *cluster) due() bool { return c.stale && time.Since(c.layout.at) >= loadPause }
+func (c *cluster) due() bool { return c.stale && time.Since(c.tried) >= loadPause }
 
 // start begins to load the layout, unless that is under way. mu is held.
 func (c *cluster) start() *load {
 	l := c.loading
 	if l == nil {
 		l = &load{done: make(chan struct{})}
-		c.loading, c.stale = l, false
+		c.loading, c.stale, c.tried = l, false, time.Now()
 		c.work.Go(func() { c.load(l) })
 	}
 	return l
@@ -220,7 +219,7 @@ func (c *cluster) ask(ctx context.Context, addr string) (l *layout, err error) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
-	l = &layout{at: time.Now(), ids: map[string]string{}, nodes: parseNodes(nodes.Val())}
+	l = &layout{ids: map[string]string{}, nodes: parseNodes(nodes.Val())}
 	for _, r := range ranges.Val() {
 		if r.Start < 0 || r.End >= slots || len(r.Nodes) == 0 {
 			continue

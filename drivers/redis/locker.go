@@ -88,7 +88,8 @@ func newConfig(opts []Option) (config, error) {
 }
 
 // New makes a Locker with the options of a program's own *redis.Client or *redis.ClusterClient: its addresses, login and TLS. It opens
-// connections of its own, so that no other use of the client delays a renewal. The client stays open until after Close.
+// connections of its own, so that no other use of the client delays a renewal. The client stays open until after Close. One of a
+// cluster with the option ClusterSlots or NewClient is refused.
 //
 // Of a client for Sentinel the primary is known, but not that it has changed, nor how many replicas it has: prefer [Open].
 func New(ctx context.Context, client goredis.UniversalClient, opts ...Option) (*Locker, error) {
@@ -163,6 +164,7 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	o.MaxRetries = -1 // the Locker repeats calls, and knows its own writes
 	o.Limiter = nil   // what others do with the client must not refuse a renewal
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = c.timeout, c.timeout, c.timeout, c.timeout
+	o.MinIdleConns, o.MaxActiveConns = 0, 0 // they are for the program's own requests
 	s := &store{config: c, db: o.DB, tls: o.TLSConfig != nil}
 	o.OnConnect = s.checkServer(o.OnConnect)
 	if o.TLSConfig != nil && o.TLSConfig.MinVersion == 0 {
@@ -241,27 +243,33 @@ func (s *store) info() driver.Info {
 }
 
 // close ends all connections, and waits for what uses them, but not for long after the end of ctx: a dialer of the program may ignore
-// that its own context has ended.
+// that its own context has ended. Then the goroutines outlive close, until the last dial has returned.
 func (s *store) close(ctx context.Context) error {
-	ended := make(chan error, 1)
+	limit, over := context.WithCancel(context.WithoutCancel(ctx))
+	defer over()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(closeWait, over) })()
+	hub, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
+		defer close(hub)
 		s.hub.close()
+	}()
+	go func() {
+		select { // a connection of the servers is the hub's
+		case <-hub:
+		case <-limit.Done():
+		}
 		err := s.servers.close()
 		s.calls.Wait()
+		<-hub
 		ended <- err
 	}()
 	select {
 	case err := <-ended:
 		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(closeWait):
+	case <-limit.Done():
 		return errors.New("requests are still under way")
 	}
 }
 
-// closeWait is how long close waits after the end of its context.
-const closeWait = 50 * time.Millisecond
+// closeWait is how long close waits after the end of its context: it needs some time also if that has ended before.
+const closeWait = time.Second

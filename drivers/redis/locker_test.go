@@ -7,7 +7,9 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -52,6 +54,44 @@ func TestNew(t *testing.T) {
 		if _, err := New(t.Context(), own, o); !errors.Is(err, driver.ErrInvalid) {
 			t.Error(err)
 		}
+	}
+}
+
+// The Locker has connections for its own requests, and no others, whatever the program's client keeps for the program's.
+func TestPoolOfTheProgram(t *testing.T) {
+	type dialer = func(context.Context, string, string) (net.Conn, error)
+	for name, client := range map[string]func(dial dialer) goredis.UniversalClient{
+		"one server": func(dial dialer) goredis.UniversalClient {
+			return goredis.NewClient(&goredis.Options{Addr: "h:1", Dialer: dial, MinIdleConns: 5, MaxActiveConns: 5})
+		},
+		"cluster": func(dial dialer) goredis.UniversalClient {
+			return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"h:1"}, Dialer: dial, MinIdleConns: 5, MaxActiveConns: 5})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var dials atomic.Int32
+				own := client(func(context.Context, string, string) (net.Conn, error) {
+					dials.Add(1)
+					return nil, errors.New("away")
+				})
+				defer func() { _ = own.Close() }()
+				synctest.Wait()
+				before := dials.Load()
+				l, err := New(t.Context(), own, unprobed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o := l.store.servers.some().Options()
+				synctest.Wait()
+				if n := dials.Load() - before; n > 0 || o.MaxActiveConns > 0 {
+					t.Errorf("%d connections without a request, of at most %d", n, o.MaxActiveConns)
+				}
+				if err := l.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
 
@@ -114,6 +154,34 @@ func TestCloseWaitsForNoDial(t *testing.T) {
 			err = locktest.Within(t, 10*time.Second, "Close", func() error { return l.Close(ctx) })
 			if what == "client" && (err == nil || !strings.Contains(err.Error(), "requests are still under way")) {
 				t.Errorf("%v, although a dial is under way", err)
+			}
+		})
+	}
+}
+
+// What hangs keeps no other connection open. A Close whose context has ended has time for what takes a moment.
+func TestCloseThatHangs(t *testing.T) {
+	t.Parallel()
+	for what, hangs := range map[string]bool{"a moment": false, "forever": true} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			l := openAt(t, "redis://"+fakeNode(t, func(string) string { return "" }), unprobed)
+			client := l.store.servers.some()
+			goOn := make(chan struct{})
+			l.store.hub.work.Go(func() { <-goOn })
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if !hangs {
+				time.AfterFunc(200*time.Millisecond, func() { close(goOn) })
+			}
+			if err := l.Close(ctx); (err != nil) != hangs {
+				t.Errorf("Close: %v", err)
+			}
+			locktest.Eventually(t, "the other connections are closed", func() bool {
+				return errors.Is(client.Ping(t.Context()).Err(), goredis.ErrClosed)
+			})
+			if hangs {
+				close(goOn)
 			}
 		})
 	}

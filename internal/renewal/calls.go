@@ -113,14 +113,12 @@ func (r *Renewer) send(c *call) {
 }
 
 func (r *Renewer) finish(c *call, renewed []driver.Lease, errs []error) {
-	for _, action := range r.noteResults(c, renewed, errs) {
-		action()
-	}
+	perform(r.noteResults(c, renewed, errs))
 }
 
-// noteResults takes in the results of a call. It returns what to do without the mutex. One
+// noteResults takes in the results of a call. It returns the entries that were lost, and what to do without the mutex. One
 // failure is reported once for all leases of a policy, not once a lease.
-func (r *Renewer) noteResults(c *call, renewed []driver.Lease, errs []error) (actions []func()) {
+func (r *Renewer) noteResults(c *call, renewed []driver.Lease, errs []error) (lost []*Entry, actions []func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -138,8 +136,11 @@ func (r *Renewer) noteResults(c *call, renewed []driver.Lease, errs []error) (ac
 		if action != nil {
 			actions = append(actions, action)
 		}
+		if e.phase == ended {
+			lost = append(lost, e)
+		}
 	}
-	return actions
+	return lost, actions
 }
 
 // failure is a failed call as it is reported: with the name of one of its leases.

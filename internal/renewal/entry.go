@@ -20,9 +20,9 @@ type Policy struct {
 
 // Owner is what a lease is renewed for.
 type Owner interface {
-	// Cancel ends the hold's context. Lost, which does so too, follows.
+	// Cancel ends the hold's context. It is called for all leases that are lost at once, before Lost is called for any.
 	Cancel(cause error)
-	// Lost is called when the lease is lost or given up. It must not block.
+	// Lost is called when the lease is lost or given up, and ends the hold's context, too. It must not block.
 	Lost(cause error)
 	// Renewed is called after a renewal, if renewals are measured. left is the time that was left
 	// until the loss.

@@ -67,21 +67,33 @@ func TestLossIsReportedBeforeTheNextGrant(t *testing.T) {
 
 // The contexts of all leases that are lost at once end, also while the hook still notes the loss of one of them.
 func TestHookDelaysTheEndOfNoOtherContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hook := &slowHook{first: make(chan string), resume: make(chan struct{})}
-		c := locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}),
-			holdfast.WithHook(hook))
-		var holds []*holdfast.Hold
-		for _, name := range locktest.Names("n", 10) {
-			holds = append(holds, locktest.MustLock(t, c, name))
-		}
-		<-hook.first
-		synctest.Wait()
-		for _, h := range holds {
-			if h.Context().Err() == nil {
-				t.Errorf("the context of %q is live after its deadline", h.Name())
-			}
-		}
-		close(hook.resume)
-	})
+	for name, lose := range map[string]func(t *testing.T) holdfast.Locker{
+		"at the deadline": func(t *testing.T) holdfast.Locker {
+			t.Helper()
+			return locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}))
+		},
+		"by the answer to a batch": func(t *testing.T) holdfast.Locker {
+			t.Helper()
+			return newBatches(t, func(int, []holdfast.Lease) locktest.Fault { return locktest.Fault{Refuse: holdfast.ErrLost} })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hook := &slowHook{first: make(chan string), resume: make(chan struct{})}
+				c := locktest.NewClient(t, lose(t), holdfast.WithHook(hook))
+				var holds []*holdfast.Hold
+				for _, name := range locktest.Names("n", 10) {
+					holds = append(holds, locktest.MustLock(t, c, name))
+				}
+				<-hook.first
+				synctest.Wait()
+				for _, h := range holds {
+					if h.Context().Err() == nil {
+						t.Errorf("the context of %q is live after its loss", h.Name())
+					}
+				}
+				close(hook.resume)
+			})
+		})
+	}
 }

@@ -188,13 +188,18 @@ func (r *Renewer) step() (wait time.Duration, some bool) {
 		wait = r.entries.First().due() - now
 	}
 	r.mu.Unlock()
+	perform(lost, actions)
+	return wait, some
+}
+
+// perform ends the contexts of entries that were lost, and does the actions, without the mutex.
+func perform(lost []*Entry, actions []func()) {
 	for _, e := range lost {
 		e.owner.Cancel(e.LostErr()) // Promise 2: all contexts end before the hook, which may be slow, notes the first loss.
 	}
 	for _, action := range actions {
 		action()
 	}
-	return wait, some
 }
 
 // advance does what an entry is due for. It returns what to do without the mutex.
