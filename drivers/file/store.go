@@ -196,15 +196,28 @@ func (l *Locker) load(ctx context.Context, path, name string) (record, error) {
 }
 
 // checkOrigin refuses a record of another machine, and frees one of an earlier boot.
+//
+// Containers may have boot IDs of their own, so another boot ID does not prove that the holder's boot has ended. A reading of the clock
+// that is still ahead proves it: the clock starts at 0 with the kernel. Without that proof the record is judged like one of this boot: the
+// lease of a holder that lives is respected, and one of an earlier boot delays others for its TTL at most.
 func (l *Locker) checkOrigin(path string, rec record) (record, error) {
 	switch {
 	case rec.Boot == l.clock.boot:
 	case rec.Machine == l.clock.machine:
-		rec.End(driver.EndExpired, time.Time{}) // the holder ended with its boot
+		now, err := l.now() // after the record was read, so that a holder that lives cannot be ahead
+		if err != nil {
+			return record{}, err
+		}
+		if rec.Used > now.Elapsed {
+			rec.End(driver.EndExpired, time.Time{})
+		} else {
+			rec.Boot = l.clock.boot
+		}
 	default:
 		// Promise 1: the clock of another machine cannot judge the lease, so nothing is granted.
-		return record{}, driver.Damaged(fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
-			"a folder serves the processes of one machine only; if that machine is gone, delete the record", path, rec.Machine, l.clock.machine))
+		return record{}, driver.Damaged(fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): a folder serves the "+
+			"processes of one machine only, whose containers need its /etc/machine-id; if that machine is gone, delete the record", path,
+			rec.Machine, l.clock.machine))
 	}
 	return rec, nil
 }
