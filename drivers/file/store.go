@@ -31,9 +31,13 @@ type disk struct {
 	open    func(ctx context.Context, path string, flag int) (*os.File, error)
 	sync    func(*os.File) error
 	syncDir func(dir string) error
+	lock    func(*flock.Flock) (bool, error)
+	unlock  func(*flock.Flock) error
 }
 
-func systemDisk() disk { return disk{open: openFile, sync: (*os.File).Sync, syncDir: syncDir} }
+func systemDisk() disk {
+	return disk{open: openFile, sync: (*os.File).Sync, syncDir: syncDir, lock: (*flock.Flock).TryLock, unlock: (*flock.Flock).Unlock}
+}
 
 // change lets fn read or change the state of a name. fn reports whether it changed the state.
 //
@@ -137,29 +141,30 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		return nil, explain(path, err)
 	}
 	f := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR|openOnly), flock.SetPermissions(0o600))
-	for tries := 0; ; {
-		locked, err := f.TryLock()
+	for tries := 0; ; tries++ {
+		locked, err := l.disk.lock(f)
 		if err != nil {
 			return nil, fmt.Errorf("locking %s: %w", path, explain(path, err))
 		}
 		if locked {
 			current, err := isCurrent(f, path)
 			if current {
-				return func() { _ = f.Unlock() }, nil // closing the file unlocks it in any case
+				return func() { l.unlock(f) }, nil
 			}
-			_ = f.Unlock()
+			l.unlock(f)
 			if err != nil {
 				return nil, fmt.Errorf("locking %s: %w", path, err)
 			}
-			continue
 		}
 		if !retry.Wait(ctx, retry.Delay(tries, minLockBackoff, maxLockBackoff)) {
 			return nil, driver.Errorf("%s is locked by other calls, of this process or another; each takes milliseconds, unless its process is "+
 				"stopped or its disk hangs: %w", path, ended(ctx))
 		}
-		tries++
 	}
 }
+
+// unlock unlocks a lock file and closes it.
+func (l *Locker) unlock(f *flock.Flock) { _ = l.disk.unlock(f) }
 
 // isCurrent reports whether the locked file still is the one at path. A prune may have removed
 // it after it was opened and before it was locked. Other processes then lock a new file.
