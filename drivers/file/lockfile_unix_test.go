@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,4 +39,22 @@ func TestLockFileIsReplacedAllTheTime(t *testing.T) {
 			t.Errorf("after %d attempts: %v, want the end of the context", tries, err)
 		}
 	})
+}
+
+// A lock file whose unlocking a signal interrupts, as on FUSE, does not stay locked.
+func TestInterruptedUnlock(t *testing.T) {
+	l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+	interrupted := 0
+	l.disk.unlock = func(f *flock.Flock) error {
+		if interrupted++; interrupted%2 == 1 {
+			return syscall.EINTR
+		}
+		return f.Unlock()
+	}
+	lease := mustAcquire(t, l, request("first"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := l.Renew(ctx, lease); err != nil || interrupted != 4 {
+		t.Errorf("the next call, after %d attempts to unlock: %v", interrupted, err)
+	}
 }

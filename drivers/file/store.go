@@ -163,8 +163,15 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 	}
 }
 
-// unlock unlocks a lock file and closes it.
-func (l *Locker) unlock(f *flock.Flock) { _ = l.disk.unlock(f) }
+// unlock unlocks a lock file and closes it. flock leaves the file open and locked if the system refuses, as FUSE does when a signal
+// interrupts it. Then only the garbage collector would close it.
+func (l *Locker) unlock(f *flock.Flock) {
+	for range 3 {
+		if l.disk.unlock(f) == nil {
+			return
+		}
+	}
+}
 
 // isCurrent reports whether the locked file still is the one at path. A prune may have removed
 // it after it was opened and before it was locked. Other processes then lock a new file.
