@@ -5,14 +5,18 @@ package file
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // A lock file that is replaced before each attempt to lock it is tried again with a backoff, until the context ends.
@@ -56,5 +60,24 @@ func TestInterruptedUnlock(t *testing.T) {
 	defer cancel()
 	if _, err := l.Renew(ctx, lease); err != nil || interrupted != 4 {
 		t.Errorf("the next call, after %d attempts to unlock: %v", interrupted, err)
+	}
+}
+
+// A file system that cannot lock files is no temporary fault, and the error says what it lacks. Another call that is not implemented
+// proves nothing about locks.
+func TestFileSystemWithoutFileLocks(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.ENOTSUP, syscall.EIO} {
+		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+		l.disk.lock = func(*flock.Flock) (bool, error) { return false, &os.PathError{Op: "flock", Path: "n.lock", Err: cause} }
+		_, err := l.TryAcquire(t.Context(), request("first"))
+		lasting := cause != syscall.EIO
+		if !errors.Is(err, cause) || errors.Is(err, driver.ErrDenied) != lasting || strings.Contains(fmt.Sprint(err), "has no file locks") != lasting {
+			t.Errorf("%v: %v", cause, err)
+		}
+		l.disk = systemDisk()
+		l.disk.sync = func(*os.File) error { return cause }
+		if _, err := l.TryAcquire(t.Context(), request("first")); err == nil || errors.Is(err, driver.ErrDenied) {
+			t.Errorf("%v of a sync: %v", cause, err)
+		}
 	}
 }

@@ -143,6 +143,9 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 	f := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR|openOnly), flock.SetPermissions(0o600))
 	for tries := 0; ; tries++ {
 		locked, err := l.disk.lock(f)
+		if errors.Is(err, errors.ErrUnsupported) { // such as Lustre without the mount option flock
+			return nil, driver.Denied(fmt.Errorf("locking %s: its file system has no file locks: use a folder on a local disk (%w)", path, err))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("locking %s: %w", path, explain(path, err))
 		}
