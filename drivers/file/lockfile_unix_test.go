@@ -71,7 +71,8 @@ func TestFileSystemWithoutFileLocks(t *testing.T) {
 		l.disk.lock = func(*flock.Flock) (bool, error) { return false, &os.PathError{Op: "flock", Path: "n.lock", Err: cause} }
 		_, err := l.TryAcquire(t.Context(), request("first"))
 		lasting := cause != syscall.EIO
-		if !errors.Is(err, cause) || errors.Is(err, driver.ErrDenied) != lasting || strings.Contains(fmt.Sprint(err), "has no file locks") != lasting {
+		if !errors.Is(err, cause) || errors.Is(err, driver.ErrDenied) != lasting ||
+			strings.Contains(fmt.Sprint(err), "has no file locks") != lasting {
 			t.Errorf("%v: %v", cause, err)
 		}
 		l.disk = systemDisk()
