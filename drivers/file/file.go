@@ -70,11 +70,13 @@
 // a folder if all of them, and the host, have the same /etc/machine-id. A record with a reading
 // that the clock has not reached yet is of an earlier boot, so its lease has ended. With any
 // other reading the lease may be that of a container, and lasts until this clock has passed its
-// end. So after a crash of a machine that had just started, a lock may stay held for its TTL.
+// end. So if the machine has run longer since a reboot than before it, a lock may stay held for
+// its TTL.
 //
-// There are two limits. Machines with a copied /etc/machine-id look like one machine. A
-// container without that file has a host name that may change with a reboot; the records
-// of the old name must then be deleted by hand.
+// There are two limits. Machines with a copied /etc/machine-id look like one machine. A host name
+// may change: with a reboot in a container without that file, with the network on macOS. The
+// records of the old name must then be deleted by hand, on macOS, the BSDs and Windows only those
+// that have a holder.
 //
 // # Retention
 //

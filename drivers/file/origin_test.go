@@ -133,6 +133,29 @@ func TestAnotherMachine(t *testing.T) {
 	}
 }
 
+// Where the host name stands for the machine, it may change, as with the network on macOS. A lock that was released under the old name
+// can be acquired; one that is held cannot.
+func TestHostNameChanges(t *testing.T) {
+	dir, d := t.TempDir(), newFakeClock()
+	named := func(machine string) clock {
+		return clock{now: d.read, boot: "wall clock of " + machine, machine: machine, byHostName: true}
+	}
+	before, after := newTestLocker(t, dir, named("mac.local")), newTestLocker(t, dir, named("mac.office"))
+	first := mustAcquire(t, before, request("first"))
+	if _, err := after.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrDamaged) {
+		t.Errorf("a held lock: %v, want ErrDamaged", err)
+	}
+	if err := before.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if second := mustAcquire(t, after, request("second")); second.Token <= first.Token {
+		t.Errorf("token %d after %d", second.Token, first.Token)
+	}
+	if err := errOf(before.Renew(t.Context(), first)); err == nil {
+		t.Error("the first lease was renewed after its release")
+	}
+}
+
 // Containers on one host see the same boot but different machines.
 func TestSameBoot(t *testing.T) {
 	dir, d := t.TempDir(), newFakeClock()

@@ -228,11 +228,12 @@ func (l *Locker) checkOrigin(path string, rec record) (record, error) {
 		} else {
 			rec.Boot = l.clock.boot
 		}
+	case l.clock.byHostName && rec.Holder == "": // the name may have changed, and there is no lease to judge
 	default:
 		// Promise 1: the clock of another machine cannot judge the lease, so nothing is granted.
 		return record{}, driver.Damaged(fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): a folder serves the "+
-			"processes of one machine only, whose containers need its /etc/machine-id; if that machine is gone, delete the record", path,
-			rec.Machine, l.clock.machine))
+			"processes of one machine only, whose containers need its /etc/machine-id; if that machine is gone or was renamed, delete the record",
+			path, rec.Machine, l.clock.machine))
 	}
 	return rec, nil
 }
