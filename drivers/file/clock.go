@@ -13,6 +13,8 @@ type clock struct {
 	now     func() (lockstate.Moment, error)
 	boot    string // ID of the boot; the readings of two boots cannot be compared
 	machine string // ID of the machine
+	// byHostName: machine comes from the host name, as on all systems but Linux. It changes with the network on some, such as macOS.
+	byHostName bool
 }
 
 // machineDigest returns an ID for a machine that does not reveal the original ID, as

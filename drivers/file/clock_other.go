@@ -18,7 +18,7 @@ func systemClock() (clock, error) {
 	}
 	machine := machineDigest("host " + host)
 	// Each machine has one boot ID, since the wall clock goes on across boots.
-	return clock{now: wallTime, boot: "wall clock of " + machine, machine: machine}, nil
+	return clock{now: wallTime, boot: "wall clock of " + machine, machine: machine, byHostName: true}, nil
 }
 
 func wallTime() (lockstate.Moment, error) {

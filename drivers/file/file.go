@@ -50,9 +50,9 @@
 // # Clock
 //
 // On Linux, CLOCK_BOOTTIME judges expiry. All processes share it, it counts suspend, and
-// nobody can set it. The record has the boot's ID (/proc/sys/kernel/random/boot_id); after
-// a reboot every lock is free. The wall clock matters to tokens only: a token is at least
-// the wall clock's milliseconds.
+// nobody can set it. The record has the boot's ID (/proc/sys/kernel/random/boot_id) and the
+// clock's reading; a reboot ends every lease. The wall clock matters to tokens only: a token is
+// at least the wall clock's milliseconds.
 //
 // On other systems the wall clock judges expiry. Setting it forward ends leases early, so
 // that two holders may overlap. A reboot frees no lock before its lease has ended.
@@ -61,13 +61,22 @@
 //
 // Processes that see the same boot ID run on the same kernel, so containers on one host may
 // share a folder. If a record has another boot ID, the driver compares the machine:
-// /etc/machine-id on Linux, or else the host name. If the machine is the same, the record
-// is of an earlier boot. If not, the folder is shared between machines, which this driver
-// does not support, and the record is an error that names the file.
+// /etc/machine-id on Linux, or else the host name. If it is another one, the folder is shared
+// between machines, which this driver does not support, and the record is an error that names
+// the file.
 //
-// There are two limits. Machines with a copied /etc/machine-id look like one machine. A
-// container without that file has a host name that may change with a reboot; the records
-// of the old name must then be deleted by hand.
+// If the machine is the same, the record is of an earlier boot, or of a container with a boot
+// ID of its own, as systemd-nspawn and LXC (LXD, Incus, Proxmox) make them. Such containers share
+// a folder if all of them, and the host, have the same /etc/machine-id. A record with a reading
+// that the clock has not reached yet is of an earlier boot, so its lease has ended. With any
+// other reading the lease may be that of a container, and lasts until this clock has passed its
+// end. So if the machine has run longer since a reboot than before it, a lock may stay held for
+// its TTL.
+//
+// There are two limits. Machines with a copied /etc/machine-id look like one machine. A host name
+// may change: with a reboot in a container without that file, with the network on macOS. The
+// records of the old name must then be deleted by hand, on macOS, the BSDs and Windows only those
+// that have a holder.
 //
 // # Retention
 //

@@ -22,16 +22,13 @@ type listed struct {
 	err error
 }
 
+// listChunk is how many records one call of a list reads. Each call has the time limit, however many records the folder has.
+const listChunk = 32
+
 // List implements [driver.Lister].
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
-		all, err := result(func(set func([]listed)) error {
-			return l.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
-				found, err := l.readAll(ctx, prefix)
-				set(found)
-				return err
-			})
-		})
+		all, err := l.readAll(ctx, prefix)
 		for _, r := range all {
 			if !yield(r.Record, opError(ctx, "list", r.Name, r.err)) {
 				return
@@ -44,7 +41,35 @@ func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[driver.Recor
 }
 
 // readAll reads all records.
-func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
+func (l *Locker) readAll(ctx context.Context, prefix string) (all []listed, err error) {
+	stems, err := listCall(ctx, l, prefix, func(context.Context) ([]string, error) { return l.stems(prefix) })
+	if err != nil {
+		return nil, err
+	}
+	for chunk := range slices.Chunk(stems, listChunk) {
+		found, err := listCall(ctx, l, prefix, func(ctx context.Context) ([]listed, error) { return l.readStems(ctx, prefix, chunk) })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	slices.SortFunc(all, func(a, b listed) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// listCall makes one of the calls of a list.
+func listCall[T any](ctx context.Context, l *Locker, prefix string, read func(context.Context) (T, error)) (T, error) {
+	return result(func(set func(T)) error {
+		return l.call(ctx, "list", prefix, nil, func(ctx context.Context) error {
+			found, err := read(ctx)
+			set(found)
+			return err
+		})
+	})
+}
+
+// stems returns the stems of the records that may have the prefix.
+func (l *Locker) stems(prefix string) (stems []string, err error) {
 	entries, err := os.ReadDir(l.dir)
 	if l.absent.Load() && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -53,12 +78,17 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 		return nil, fmt.Errorf("reading the folder: %w", l.explainUnreadable(err))
 	}
 	l.absent.Store(false)
-	var found []listed
 	for _, entry := range entries {
-		base, ok := strings.CutSuffix(entry.Name(), ".json")
-		if !ok || !lockrecord.MayHavePrefix(base, prefix) {
-			continue
+		if base, ok := strings.CutSuffix(entry.Name(), ".json"); ok && lockrecord.MayHavePrefix(base, prefix) {
+			stems = append(stems, base)
 		}
+	}
+	return stems, nil
+}
+
+// readStems reads the records of some stems.
+func (l *Locker) readStems(ctx context.Context, prefix string, stems []string) (found []listed, err error) {
+	for _, base := range stems {
 		r, err := l.readStem(ctx, base)
 		switch {
 		case ctx.Err() != nil:
@@ -70,7 +100,6 @@ func (l *Locker) readAll(ctx context.Context, prefix string) ([]listed, error) {
 			found = append(found, listed{r, nil})
 		}
 	}
-	slices.SortFunc(found, func(a, b listed) int { return strings.Compare(a.Name, b.Name) })
 	return found, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
 // After a reboot every lock is free and has its data. Its token still rises, although the wall
@@ -17,10 +18,7 @@ func TestReboot(t *testing.T) {
 	l := newTestLocker(t, dir, d.clock())
 	before := mustAcquire(t, l, request("first"))
 
-	rebooted := d.clock()
-	rebooted.boot = "boot 2"
-	d.setWall(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
-	l = newTestLocker(t, dir, rebooted)
+	l = newTestLocker(t, dir, rebooted(time.Minute, time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)).bootID("boot 2"))
 	r, err := l.Inspect(t.Context(), "n")
 	if err != nil || r.State != driver.StateFree || r.Token != before.Token || string(r.Data) != "data" {
 		t.Errorf("after the reboot: %+v, error %v; want free, with token and data", r, err)
@@ -39,6 +37,76 @@ func TestReboot(t *testing.T) {
 	}
 	if _, err := l.TryAcquire(t.Context(), request("third")); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("a lock taken after the reboot: %v, want ErrHeld", err)
+	}
+}
+
+// rebooted is the clock of a kernel that started that long ago.
+func rebooted(ago time.Duration, wall time.Time) *fakeClock {
+	return &fakeClock{now: lockstate.Moment{Elapsed: ago, Wall: wall}}
+}
+
+// bootID is the clock as a process with that boot ID reads it.
+func (d *fakeClock) bootID(boot string) clock {
+	c := d.clock()
+	c.boot = boot
+	return c
+}
+
+// A machine may run longer than it did when the record was written before the reboot. Then the record may also be that of a container
+// with a boot ID of its own, and its lease ends with its TTL.
+func TestRebootLongAgo(t *testing.T) {
+	for ago, held := range map[time.Duration]bool{time.Hour + 10*time.Second: true, time.Hour + 2*time.Minute: false} {
+		dir := t.TempDir()
+		before := mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first")) // 1 h after the boot, for a minute
+		d := rebooted(ago, time.Now())
+		l := newTestLocker(t, dir, d.bootID("boot 2"))
+		if held {
+			if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
+				t.Errorf("booted %v ago: %v, want ErrHeld", ago, err)
+			}
+			d.advance(before.TTL)
+		}
+		if after := mustAcquire(t, l, request("second")); after.Token <= before.Token {
+			t.Errorf("booted %v ago: token %d after %d", ago, after.Token, before.Token)
+		}
+	}
+}
+
+// Containers of systemd-nspawn and LXC have boot IDs of their own. If they have the machine ID of their host, they share its locks: the
+// clock is the same.
+func TestContainerWithABootIDOfItsOwn(t *testing.T) {
+	dir, d := t.TempDir(), newFakeClock()
+	a, b := newTestLocker(t, dir, d.bootID("container 1")), newTestLocker(t, dir, d.bootID("container 2"))
+	first := mustAcquire(t, a, request("first"))
+	for range 5 {
+		if _, err := b.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
+			t.Fatalf("a lock that is renewed: %v, want ErrHeld", err)
+		}
+		d.advance(first.TTL - 1)
+		if _, err := a.Renew(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.advance(first.TTL)
+	second := mustAcquire(t, b, request("second"))
+	if err := errOf(a.Renew(t.Context(), first)); !errors.Is(err, driver.ErrLost) || second.Token <= first.Token {
+		t.Errorf("the first holder: %v, want ErrLost; token %d after %d", err, second.Token, first.Token)
+	}
+	if _, err := a.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrHeld) {
+		t.Errorf("of the second holder: %v, want ErrHeld", err)
+	}
+}
+
+// A long lease of such a container is not removed as unused.
+func TestPruneOfAContainersLease(t *testing.T) {
+	dir, d := t.TempDir(), newFakeClock()
+	req := request("first")
+	req.TTL = 30 * 24 * time.Hour
+	mustAcquire(t, newTestLocker(t, dir, d.bootID("container 1")), req)
+	d.advance(2 * defaultRetention)
+	backdate(t, filepath.Join(dir, "n.json"), 2*defaultRetention)
+	if removed, err := newTestLocker(t, dir, d.bootID("container 2")).prune(t.Context()); removed != 0 || err != nil {
+		t.Errorf("%d removed, %v", removed, err)
 	}
 }
 
@@ -62,6 +130,29 @@ func TestAnotherMachine(t *testing.T) {
 				t.Errorf("%s: error %v, want one that names %s and says why", call, err, path)
 			}
 		}
+	}
+}
+
+// Where the host name stands for the machine, it may change, as with the network on macOS. A lock that was released under the old name
+// can be acquired; one that is held cannot.
+func TestHostNameChanges(t *testing.T) {
+	dir, d := t.TempDir(), newFakeClock()
+	named := func(machine string) clock {
+		return clock{now: d.read, boot: "wall clock of " + machine, machine: machine, byHostName: true}
+	}
+	before, after := newTestLocker(t, dir, named("mac.local")), newTestLocker(t, dir, named("mac.office"))
+	first := mustAcquire(t, before, request("first"))
+	if _, err := after.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrDamaged) {
+		t.Errorf("a held lock: %v, want ErrDamaged", err)
+	}
+	if err := before.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if second := mustAcquire(t, after, request("second")); second.Token <= first.Token {
+		t.Errorf("token %d after %d", second.Token, first.Token)
+	}
+	if err := errOf(before.Renew(t.Context(), first)); err == nil {
+		t.Error("the first lease was renewed after its release")
 	}
 }
 

@@ -320,9 +320,7 @@ func TestDamagedHistory(t *testing.T) {
 func TestHistoryAfterAReboot(t *testing.T) {
 	dir := t.TempDir()
 	mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first"))
-	rebooted := newFakeClock().clock()
-	rebooted.boot = "boot 2"
-	l := newTestLocker(t, dir, rebooted)
+	l := newTestLocker(t, dir, rebooted(time.Minute, time.Now()).bootID("boot 2"))
 	for range 2 {
 		r, err := l.Inspect(t.Context(), "n")
 		if err != nil || len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() ||

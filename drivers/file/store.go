@@ -31,9 +31,13 @@ type disk struct {
 	open    func(ctx context.Context, path string, flag int) (*os.File, error)
 	sync    func(*os.File) error
 	syncDir func(dir string) error
+	lock    func(*flock.Flock) (bool, error)
+	unlock  func(*flock.Flock) error
 }
 
-func systemDisk() disk { return disk{open: openFile, sync: (*os.File).Sync, syncDir: syncDir} }
+func systemDisk() disk {
+	return disk{open: openFile, sync: (*os.File).Sync, syncDir: syncDir, lock: (*flock.Flock).TryLock, unlock: (*flock.Flock).Unlock}
+}
 
 // change lets fn read or change the state of a name. fn reports whether it changed the state.
 //
@@ -137,27 +141,38 @@ func (l *Locker) lockFile(ctx context.Context, path string) (unlock func(), err 
 		return nil, explain(path, err)
 	}
 	f := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR|openOnly), flock.SetPermissions(0o600))
-	for tries := 0; ; {
-		locked, err := f.TryLock()
+	for tries := 0; ; tries++ {
+		locked, err := l.disk.lock(f)
+		if errors.Is(err, errors.ErrUnsupported) { // such as Lustre without the mount option flock
+			return nil, driver.Denied(fmt.Errorf("locking %s: its file system has no file locks: use a folder on a local disk (%w)", path, err))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("locking %s: %w", path, explain(path, err))
 		}
 		if locked {
 			current, err := isCurrent(f, path)
 			if current {
-				return func() { _ = f.Unlock() }, nil // closing the file unlocks it in any case
+				return func() { l.unlock(f) }, nil
 			}
-			_ = f.Unlock()
+			l.unlock(f)
 			if err != nil {
 				return nil, fmt.Errorf("locking %s: %w", path, err)
 			}
-			continue
 		}
 		if !retry.Wait(ctx, retry.Delay(tries, minLockBackoff, maxLockBackoff)) {
 			return nil, driver.Errorf("%s is locked by other calls, of this process or another; each takes milliseconds, unless its process is "+
 				"stopped or its disk hangs: %w", path, ended(ctx))
 		}
-		tries++
+	}
+}
+
+// unlock unlocks a lock file and closes it. flock leaves the file open and locked if the system refuses, as FUSE does when a signal
+// interrupts it. Then only the garbage collector would close it.
+func (l *Locker) unlock(f *flock.Flock) {
+	for range 3 {
+		if l.disk.unlock(f) == nil {
+			return
+		}
 	}
 }
 
@@ -196,15 +211,29 @@ func (l *Locker) load(ctx context.Context, path, name string) (record, error) {
 }
 
 // checkOrigin refuses a record of another machine, and frees one of an earlier boot.
+//
+// Containers may have boot IDs of their own, so another boot ID does not prove that the holder's boot has ended. A reading of the clock
+// that is still ahead proves it: the clock starts at 0 with the kernel. Without that proof the record is judged like one of this boot: the
+// lease of a holder that lives is respected, and one of an earlier boot delays others for its TTL at most.
 func (l *Locker) checkOrigin(path string, rec record) (record, error) {
 	switch {
 	case rec.Boot == l.clock.boot:
 	case rec.Machine == l.clock.machine:
-		rec.End(driver.EndExpired, time.Time{}) // the holder ended with its boot
+		now, err := l.now() // after the record was read, so that a holder that lives cannot be ahead
+		if err != nil {
+			return record{}, err
+		}
+		if rec.Used > now.Elapsed {
+			rec.End(driver.EndExpired, time.Time{})
+		} else {
+			rec.Boot = l.clock.boot
+		}
+	case l.clock.byHostName && rec.Holder == "": // the name may have changed, and there is no lease to judge
 	default:
 		// Promise 1: the clock of another machine cannot judge the lease, so nothing is granted.
-		return record{}, driver.Damaged(fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): "+
-			"a folder serves the processes of one machine only; if that machine is gone, delete the record", path, rec.Machine, l.clock.machine))
+		return record{}, driver.Damaged(fmt.Errorf("the record %s was written on another machine (%.40q, this is %s): a folder serves the "+
+			"processes of one machine only, whose containers need its /etc/machine-id; if that machine is gone or was renamed, delete the record",
+			path, rec.Machine, l.clock.machine))
 	}
 	return rec, nil
 }
