@@ -84,7 +84,7 @@ func (c *Client) shutDown(ctx context.Context) error {
 		}
 	}
 	if !c.renewer.Close(ctx) {
-		err = errors.Join(err, notDone(ctx, "a renewal has not returned"))
+		err = errors.Join(err, notDone(ctx, "a renewal or a call of the telemetry.Hook has not returned"))
 	}
 	if err == nil { // otherwise there may be overruns to report
 		c.observers.Close()
