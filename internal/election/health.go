@@ -111,7 +111,7 @@ func (r *Runner) startHealthCheck(ctx context.Context) error {
 		return driver.Errorf("the one before has not returned: %w", context.Cause(ctx))
 	}
 	result := make(chan error, 1)
-	if !r.client.Background().Go(func() { r.callHealthCheck(ctx, result) }) {
+	if !r.client.Checks().Go(func() { r.callHealthCheck(ctx, result) }) {
 		<-r.checking
 		return cause.ErrShutdown
 	}

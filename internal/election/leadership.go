@@ -37,9 +37,9 @@ func (r *Runner) lead(h *engine.Hold) *leadership {
 	}
 	// Both goroutines end with the hold. They do not start after Shutdown; the caller then sees
 	// that Shutdown has ended the hold.
-	r.client.Background().Go(l.watch)
+	r.client.Runners().Go(l.watch)
 	if r.settings.health != nil {
-		r.client.Background().Go(l.watchHealth)
+		r.client.Runners().Go(l.watchHealth)
 	}
 	return l
 }

@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -238,6 +239,34 @@ func TestHealthCheck_CutShort(t *testing.T) {
 			t.Error("a check that was cut short was reported as a failure")
 		}
 	})
+}
+
+// Shutdown says that a health check has not returned. The goroutines of a runner whose leadership has ended are not left over, also
+// if Shutdown has no time to wait for them.
+func TestHealthCheck_Shutdown(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, memory.New())
+			block, calls := make(chan struct{}), 0
+			r := locktest.NewRunner(t, c, holdfast.WithHealthCheck(time.Second, func(context.Context) error {
+				if calls++; hangs && calls == 2 {
+					<-block
+				}
+				return nil
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_ = r.Run(ctx, func(ctx context.Context) error {
+				time.AfterFunc(1500*time.Millisecond, cancel)
+				return locktest.LeadUntilCanceled(ctx)
+			})
+			left := fmt.Sprint(c.Shutdown(ctx)) // without a check there may be an event that the observers have not seen
+			if strings.Contains(left, "cleanup") || strings.Contains(left, "health check") != hangs {
+				t.Errorf("a health check hangs: %v, and Shutdown returned: %s", hangs, left)
+			}
+			close(block)
+		})
+	}
 }
 
 // A task that is slow to stop after a loss has not stalled: there is nothing to give up, and no

@@ -63,9 +63,15 @@ func (c *Client) shutDown(ctx context.Context) error {
 		}
 	}
 	c.background.Close()
+	c.checks.Close()
+	c.runners.Close()
 	if !c.background.Wait(ctx) && err == nil {
 		err = notDone(ctx, "a cleanup is not done, its lock is left to expire")
 	}
+	if !c.checks.Wait(ctx) && err == nil {
+		err = notDone(ctx, "a health check has not returned")
+	}
+	c.runners.Wait(ctx) // for goroutines only: work has counted their holds
 	c.endBase()
 	c.cleanups.RunAllNow()
 	c.cleaners.Wait(ctx) // for goroutines only: background has counted the cleanups
