@@ -269,6 +269,47 @@ func TestHealthCheck_Shutdown(t *testing.T) {
 	}
 }
 
+// A suspend of the machine is no silence of the task, but a task that stays silent afterwards has stalled.
+func TestStall_NotBySuspend(t *testing.T) {
+	for at := 30 * time.Second; at < 40*time.Second; at += 500 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			var suspended atomic.Int64
+			var silent atomic.Bool
+			begin := time.Now()
+			c := locktest.NewClient(t, memory.New(), holdfast.WithTTL(time.Minute),
+				holdfast.WithElapsed(func() time.Duration { return time.Since(begin) + time.Duration(suspended.Load()) }))
+			seen := locktest.Events{}
+			r := locktest.NewRunner(t, c, holdfast.WithObserver(seen.Observe), holdfast.WithStallTimeout(10*time.Second))
+			ctx, cancel := context.WithCancel(t.Context())
+			done := locktest.Campaign(ctx, r, func(ctx context.Context) error {
+				for ctx.Err() == nil {
+					if !silent.Load() {
+						holdfast.Heartbeat(ctx)
+					}
+					select {
+					case <-time.After(3 * time.Second):
+					case <-ctx.Done():
+					}
+				}
+				return nil
+			})
+			time.Sleep(at)
+			suspended.Store(int64(15 * time.Second)) // timers do not run meanwhile
+			time.Sleep(20 * time.Second)
+			if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
+				t.Errorf("suspended after %v: %d step-downs", at, n)
+			}
+			silent.Store(true)
+			time.Sleep(20*time.Second + time.Millisecond)
+			if n := seen.Count(holdfast.EventSteppedDown); n != 1 {
+				t.Errorf("suspended after %v, and silent later: %d step-downs", at, n)
+			}
+			cancel()
+			<-done
+		})
+	}
+}
+
 // A task that is slow to stop after a loss has not stalled: there is nothing to give up, and no
 // cool-down before the next campaign.
 func TestStall_NotAfterALoss(t *testing.T) {
