@@ -27,7 +27,7 @@ const (
 	waiting    phase = iota // for the next attempt
 	attempting              // a request is under way
 	held
-	lost      // until another may be granted the lease; then it is released
+	lost      // its work may still be stopping; then it is released
 	releasing // being released
 )
 

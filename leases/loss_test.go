@@ -94,6 +94,34 @@ func TestManagerLeaseBroken(t *testing.T) {
 	})
 }
 
+// Without a function the manager does not know when the work stops: a lease that another client breaks becomes free no sooner than a
+// grace after the end of the hold's context.
+func TestManagerLeavesTheGraceToWorkUnderABrokenLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const grace = 4 * time.Second
+		store := memory.NewStore()
+		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithTTL(30*time.Second), holdfast.WithGrace(grace))
+		h := locktest.MustManage(t, m, "job")
+		other := locktest.NewClient(t, store.Locker())
+		granted := make(chan time.Time)
+		go func() {
+			next, err := other.Lock(t.Context(), "job")
+			granted <- time.Now()
+			if err == nil {
+				locktest.Release(t, next)
+			}
+		}()
+		if err := other.Break(t.Context(), "job", holdfast.BreakToken(h.Token())); err != nil {
+			t.Fatal(err)
+		}
+		<-h.Context().Done()
+		ended := time.Now()
+		if d := (<-granted).Sub(ended); d < grace || d > grace+time.Second || !errors.Is(h.Err(), holdfast.ErrLost) {
+			t.Errorf("granted to another %v after the end of the context (%v)", d, h.Err())
+		}
+	})
+}
+
 // A lost lease is not released before it can expire, since its work may still be stopping. Then it is
 // released, also if a renewal landed late.
 func TestManagerReleasesLostLeaseAtItsExpiry(t *testing.T) {

@@ -54,7 +54,7 @@ func (m *LeaseManager) holdEnded(h *engine.Hold, released bool) {
 		case released && !working: // else workEnded follows
 			m.released(n, &calls)
 		case !released && n.phase == held:
-			m.releaseAtExpiry(n)
+			m.releaseLost(n)
 		}
 	}
 	m.mu.Unlock()
@@ -64,15 +64,12 @@ func (m *LeaseManager) holdEnded(h *engine.Hold, released bool) {
 	calls.run()
 }
 
-// releaseAtExpiry plans the release of a lost lease for when another may be granted it. It has to be
+// releaseLost plans the release of a lost lease for when the work under it had its time to stop. It has to be
 // released then, because a renewal that landed late would keep others waiting.
-func (m *LeaseManager) releaseAtExpiry(n *managedName) {
+func (m *LeaseManager) releaseLost(n *managedName) {
 	n.phase, n.release = lost, &pendingRelease{}
-	at := m.client.Now()
-	if n.hold.LostIn() <= 0 { // else the backend has answered that the lease is not ours any more
-		at += n.hold.ExpiresIn() // Promise 7: before that, the work under the lost lease may still be stopping.
-	}
-	m.planRelease(n, at)
+	// Promise 7: until the lease expires its work may still be stopping. After a refused renewal that may be long; a grace is enough.
+	m.planRelease(n, m.client.Now()+min(m.settings.Grace, n.hold.ExpiresIn()))
 }
 
 // releaseNow ends the context of a hold at once, with the cause. The lease is renewed until an

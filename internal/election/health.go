@@ -67,6 +67,17 @@ func (l *leadership) stallsIn(now time.Duration) (time.Duration, bool) {
 	return time.Duration(t.lastBeat.Load()) + limit - now, true
 }
 
+// excuseSuspend counts the task as alive if the machine was suspended since the last check: the client's clock has moved on, and
+// the timers of a task that sends heartbeats have stood still.
+func (l *leadership) excuseSuspend(now time.Duration) {
+	timer := time.Now()
+	suspended := now-l.checked-timer.Sub(l.checkedTimer) > time.Second
+	l.checked, l.checkedTimer = now, timer
+	if t := l.task.Load(); suspended && t != nil {
+		t.beat()
+	}
+}
+
 // watchHealth runs the health check until the hold ends, and gives leadership up when it fails.
 func (l *leadership) watchHealth() {
 	r := l.runner
@@ -111,7 +122,7 @@ func (r *Runner) startHealthCheck(ctx context.Context) error {
 		return driver.Errorf("the one before has not returned: %w", context.Cause(ctx))
 	}
 	result := make(chan error, 1)
-	if !r.client.Background().Go(func() { r.callHealthCheck(ctx, result) }) {
+	if !r.client.Checks().Go(func() { r.callHealthCheck(ctx, result) }) {
 		<-r.checking
 		return cause.ErrShutdown
 	}

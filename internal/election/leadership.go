@@ -21,6 +21,10 @@ type leadership struct {
 	changed  chan struct{}             // capacity 1: wakes watch
 	released chan struct{}             // closed when the lock is released
 
+	// When watch last checked, by the client's clock and by that of timers.
+	checked      time.Duration
+	checkedTimer time.Time
+
 	// Guarded by runner.mu.
 	busy        bool          // a call has it: its task runs, or is about to; the call ends it or keeps it idle
 	idleUntil   time.Duration // when to end it if it is not busy
@@ -37,9 +41,9 @@ func (r *Runner) lead(h *engine.Hold) *leadership {
 	}
 	// Both goroutines end with the hold. They do not start after Shutdown; the caller then sees
 	// that Shutdown has ended the hold.
-	r.client.Background().Go(l.watch)
+	r.client.Runners().Go(l.watch)
 	if r.settings.health != nil {
-		r.client.Background().Go(l.watchHealth)
+		r.client.Runners().Go(l.watchHealth)
 	}
 	return l
 }
@@ -223,6 +227,7 @@ func (l *leadership) check() time.Duration {
 	const nothingToWatch = time.Hour // wakeWatch is called when that changes
 	r := l.runner
 	now, ended := r.client.Now(), l.hold.Err() != nil
+	l.excuseSuspend(now)
 	r.mu.Lock()
 	busy, idleFor := l.busy, l.idleUntil-now
 	expired := !busy && !l.ending && (ended || idleFor <= 0)

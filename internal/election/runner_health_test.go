@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -238,6 +239,75 @@ func TestHealthCheck_CutShort(t *testing.T) {
 			t.Error("a check that was cut short was reported as a failure")
 		}
 	})
+}
+
+// Shutdown says that a health check has not returned. The goroutines of a runner whose leadership has ended are not left over, also
+// if Shutdown has no time to wait for them.
+func TestHealthCheck_Shutdown(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := locktest.NewClient(t, memory.New())
+			block, calls := make(chan struct{}), 0
+			r := locktest.NewRunner(t, c, holdfast.WithHealthCheck(time.Second, func(context.Context) error {
+				if calls++; hangs && calls == 2 {
+					<-block
+				}
+				return nil
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_ = r.Run(ctx, func(ctx context.Context) error {
+				time.AfterFunc(1500*time.Millisecond, cancel)
+				return locktest.LeadUntilCanceled(ctx)
+			})
+			left := fmt.Sprint(c.Shutdown(ctx)) // without a check there may be an event that the observers have not seen
+			if strings.Contains(left, "cleanup") || strings.Contains(left, "health check") != hangs {
+				t.Errorf("a health check hangs: %v, and Shutdown returned: %s", hangs, left)
+			}
+			close(block)
+		})
+	}
+}
+
+// A suspend of the machine is no silence of the task, but a task that stays silent afterwards has stalled.
+func TestStall_NotBySuspend(t *testing.T) {
+	for at := 30 * time.Second; at < 40*time.Second; at += 500 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			var suspended atomic.Int64
+			var silent atomic.Bool
+			begin := time.Now()
+			c := locktest.NewClient(t, memory.New(), holdfast.WithTTL(time.Minute),
+				holdfast.WithElapsed(func() time.Duration { return time.Since(begin) + time.Duration(suspended.Load()) }))
+			seen := locktest.Events{}
+			r := locktest.NewRunner(t, c, holdfast.WithObserver(seen.Observe), holdfast.WithStallTimeout(10*time.Second))
+			ctx, cancel := context.WithCancel(t.Context())
+			done := locktest.Campaign(ctx, r, func(ctx context.Context) error {
+				for ctx.Err() == nil {
+					if !silent.Load() {
+						holdfast.Heartbeat(ctx)
+					}
+					select {
+					case <-time.After(3 * time.Second):
+					case <-ctx.Done():
+					}
+				}
+				return nil
+			})
+			time.Sleep(at)
+			suspended.Store(int64(15 * time.Second)) // timers do not run meanwhile
+			time.Sleep(20 * time.Second)
+			if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
+				t.Errorf("suspended after %v: %d step-downs", at, n)
+			}
+			silent.Store(true)
+			time.Sleep(20*time.Second + time.Millisecond)
+			if n := seen.Count(holdfast.EventSteppedDown); n != 1 {
+				t.Errorf("suspended after %v, and silent later: %d step-downs", at, n)
+			}
+			cancel()
+			<-done
+		})
+	}
 }
 
 // A task that is slow to stop after a loss has not stalled: there is nothing to give up, and no

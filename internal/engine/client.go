@@ -47,7 +47,9 @@ type Client struct {
 	cleaners worker.Group // the running cleanups
 
 	work       worker.Group // calls that acquire, and every hold until it is released
-	background worker.Group // cleanups, releases by Shutdown, runners' own goroutines
+	background worker.Group // cleanups, releases by Shutdown
+	checks     worker.Group // calls of runners' health checks
+	runners    worker.Group // their other goroutines
 	observers  observers    // the running ones, and what reports events to them
 
 	closing    context.Context // ends, with cause.ErrShutdown, when Shutdown begins
@@ -264,9 +266,11 @@ func (c *Client) Sightings() *sightings.Memory { return c.sightings }
 // Shutdown waits for it first.
 func (c *Client) Work() *worker.Group { return &c.work }
 
-// Background returns the group of cleanups and of the goroutines of runners. Shutdown waits for it
-// after Work.
-func (c *Client) Background() *worker.Group { return &c.background }
+// Checks returns the group of the calls of health checks. Shutdown waits for it after Work.
+func (c *Client) Checks() *worker.Group { return &c.checks }
+
+// Runners returns the group of the goroutines of runners that end with their holds. Shutdown waits for it after Checks.
+func (c *Client) Runners() *worker.Group { return &c.runners }
 
 // Closing returns a context that ends, with cause.ErrShutdown, when Shutdown begins.
 func (c *Client) Closing() context.Context { return c.closing }

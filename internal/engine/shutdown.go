@@ -63,9 +63,15 @@ func (c *Client) shutDown(ctx context.Context) error {
 		}
 	}
 	c.background.Close()
+	c.checks.Close()
+	c.runners.Close()
 	if !c.background.Wait(ctx) && err == nil {
 		err = notDone(ctx, "a cleanup is not done, its lock is left to expire")
 	}
+	if !c.checks.Wait(ctx) && err == nil {
+		err = notDone(ctx, "a health check has not returned")
+	}
+	c.runners.Wait(ctx) // for goroutines only: work has counted their holds
 	c.endBase()
 	c.cleanups.RunAllNow()
 	c.cleaners.Wait(ctx) // for goroutines only: background has counted the cleanups
@@ -84,7 +90,7 @@ func (c *Client) shutDown(ctx context.Context) error {
 		}
 	}
 	if !c.renewer.Close(ctx) {
-		err = errors.Join(err, notDone(ctx, "a renewal has not returned"))
+		err = errors.Join(err, notDone(ctx, "a renewal or a call of the telemetry.Hook has not returned"))
 	}
 	if err == nil { // otherwise there may be overruns to report
 		c.observers.Close()

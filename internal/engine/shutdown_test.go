@@ -253,6 +253,35 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
+// A Shutdown whose context has ended is no failure if nothing is left. It is one while a call of the hook lasts.
+func TestShutdownWithAnEndedContextAndNothingLeft(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			block := make(chan struct{})
+			c := locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpRenew, locktest.Fault{Hang: true}),
+				holdfast.WithHook(badHook{do: func(method string) context.Context {
+					if hangs && method == "Overrun" {
+						<-block
+					}
+					return nil
+				}}))
+			h := locktest.MustLock(t, c, "job")
+			time.Sleep(time.Minute) // the lease is lost, and an overrun reported
+			locktest.Release(t, h)
+			synctest.Wait()
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			start := time.Now()
+			err := c.Shutdown(ended)
+			named := err != nil && errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "telemetry.Hook has not returned")
+			if hangs != named || !hangs && err != nil || time.Since(start) > 100*time.Millisecond {
+				t.Errorf("a call of the hook lasts: %v; after %v: %v", hangs, time.Since(start), err)
+			}
+			close(block)
+		})
+	}
+}
+
 // The error of Shutdown says what has not returned, also if it is a renewal alone.
 func TestShutdownNamesTheRenewalItWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
