@@ -144,6 +144,23 @@ func TestGuardRepeatedCommitIsNotSent(t *testing.T) {
 	g.wantLines("a")
 }
 
+// An overloaded server refuses commands with labels that say that nothing was written. Do reports no success then.
+func TestGuardOfAnOverloadedServer(t *testing.T) {
+	for _, command := range []string{"findAndModify", "update", "commitTransaction"} {
+		t.Run(command, func(t *testing.T) {
+			g := newSharedGuardFixture(t)
+			a := g.hold("secret a", time.Minute)
+			failCommands(t, g, command, 1, bson.D{
+				{Key: "errorCode", Value: 462}, {Key: "errorLabels", Value: bson.A{"SystemOverloadedError", "NoWritesPerformed"}},
+			})
+			err := g.do(a, g.note("a"))
+			if committed := g.lines() == "a"; committed != (err == nil) {
+				t.Errorf("committed: %v, but Do returned %v", committed, err)
+			}
+		})
+	}
+}
+
 // failCommands makes the next commands of g's client fail that many times.
 func failCommands(t *testing.T, g *guardFixture, command string, times int, failure bson.D) {
 	t.Helper()
