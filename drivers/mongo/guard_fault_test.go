@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -158,6 +159,28 @@ func TestGuardOfAnOverloadedServer(t *testing.T) {
 				t.Errorf("committed: %v, but Do returned %v", committed, err)
 			}
 		})
+	}
+}
+
+// No answer to a commit comes, and then no server is reachable. The error says that the commit is in doubt, too.
+func TestGuardInDoubtWithoutAServer(t *testing.T) {
+	t.Parallel()
+	gate, l := openThroughGate(t, mongotest.URI(t))
+	guard, err := NewGuard(l, l.majority.Database())
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard.timeout, guard.commitWindow = 2*time.Second, 3*time.Second // the first try of the commit repeats until its time limit
+	hold := testHold{lease: acquire(t, l, longRequest("job", "holder")), ctx: bounded(t)}
+	err = guard.Do(bounded(t), hold, func(ctx context.Context) error {
+		gate.LoseAnswerTo("commitTransaction")
+		_, err := l.majority.Database().Collection("journal").InsertOne(ctx, docOf("line", "a"))
+		return err
+	})
+	for _, want := range []string{"the outcome of the commit is unknown", "no primary reachable"} {
+		if !errors.Is(err, ErrInDoubt) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want ErrInDoubt and the text %q", err, want)
+		}
 	}
 }
 
