@@ -264,7 +264,7 @@ func (g *Guard) commit(ctx context.Context, session *mongo.Session) (again bool,
 			return false, nil
 		case hasLabel(err, labelTransient) && (n == 0 || hasCode(err, codeNoSuchTransaction)):
 			// The transaction was aborted. Any other refusal can answer a repeat of a commit that was applied, also at n = 0, since the Go
-			// driver itself sends a commit twice if the first answer is lost. It also labels a repeat that it could not send.
+			// driver itself repeats a commit, until the deadline, if its answer is lost. It also labels a repeat that it could not send.
 			return true, err
 		case ctx.Err() != nil:
 			return false, driver.Errorf("%w: %w", ErrInDoubt, err)

@@ -46,7 +46,7 @@ func TestGuardRetries(t *testing.T) {
 			if test.name == "commit takes too long" { // only the commit has a short limit
 				g.hooks.before("update "+FencesCollection, func() { g.guard.timeout = 200 * time.Millisecond })
 			}
-			failCommands(t, g, test.command, 2, test.failure) // twice, because the Go driver retries some commands once
+			failCommands(t, g, test.command, 2, test.failure) // the Go driver itself repeats some of these
 			runs := 0
 			g.must(a, func(ctx context.Context) error {
 				runs++
