@@ -70,7 +70,7 @@ func TestFileSystemWithoutFileLocks(t *testing.T) {
 		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
 		l.disk.lock = func(*flock.Flock) (bool, error) { return false, &os.PathError{Op: "flock", Path: "n.lock", Err: cause} }
 		_, err := l.TryAcquire(t.Context(), request("first"))
-		lasting := cause != syscall.EIO
+		lasting := !errors.Is(cause, syscall.EIO)
 		if !errors.Is(err, cause) || errors.Is(err, driver.ErrDenied) != lasting ||
 			strings.Contains(fmt.Sprint(err), "has no file locks") != lasting {
 			t.Errorf("%v: %v", cause, err)

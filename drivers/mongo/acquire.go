@@ -75,8 +75,8 @@ func (l *Locker) apply(ctx context.Context, req driver.Request, who asker) (*rec
 	}
 	raw, err := update()
 	if unreachable(err) != nil {
-		// The Go driver repeats a command once, and returns the error of the first try if no server is there for the second
-		// one. So this command was not sent at all.
+		// The Go driver repeats a command until the context's deadline, and returns the error of an earlier try if no server is
+		// there for a later one. So this command was not sent at all.
 		return nil, &unsentError{err}
 	}
 	if mongo.IsDuplicateKeyError(err) {

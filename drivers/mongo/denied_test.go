@@ -3,9 +3,12 @@ package mongo
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mongotest"
@@ -62,6 +65,41 @@ func TestDeniedRepeatOfARelease(t *testing.T) {
 	}
 	if err := l.Release(bounded(t), lease); err != nil {
 		t.Errorf("the release again: %v", err)
+	}
+}
+
+// A guard's error names the collection on which the privilege is missing.
+func TestGuardNamesTheDeniedCollection(t *testing.T) {
+	t.Parallel()
+	rs := mongotest.StartReplicaSet(t, mongotest.Options{Members: 1, Auth: true})
+	coll := mongotest.CollectionOf(t, mongotest.Connect(t, rs.URI()))
+	db := coll.Database()
+	hold := testHold{lease: acquire(t, newTestLocker(t, coll), longRequest("job", "holder")), ctx: bounded(t)}
+	for user, test := range map[string]struct {
+		collection string
+		actions    list
+		lacks      string
+	}{
+		"locks":  {coll.Name(), list{"find"}, FencesCollection},
+		"fences": {FencesCollection, list{"find", "insert", "update"}, coll.Name()},
+	} {
+		resource := doc{field("db", db.Name()), field("collection", test.collection)}
+		for _, command := range []doc{
+			{field("createRole", user), field("roles", list{}),
+				field("privileges", list{doc{field("resource", resource), field("actions", test.actions)}})},
+			{field("createUser", user), field("pwd", "pw-"+user), field("roles", list{user})},
+		} {
+			if err := db.RunCommand(bounded(t), command).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		client := mongotest.Connect(t, rs.URI(), options.Client().
+			SetAuth(options.Credential{AuthSource: db.Name(), Username: user, Password: "pw-" + user}))
+		g := newGuard(through(client, coll), client.Database(db.Name()), 10*time.Second)
+		err := g.Do(bounded(t), hold, func(context.Context) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), "lacks a privilege on "+db.Name()+"."+test.lacks+": ") {
+			t.Errorf("a user who may only use %s: %v, want an error about %s", test.collection, err, test.lacks)
+		}
 	}
 }
 

@@ -144,14 +144,10 @@ func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Con
 	return guards.Run(ctx, hold, func(ctx context.Context, lease driver.Lease) error {
 		for begin, n := time.Now(), 0; ; n++ {
 			again, err := g.attempt(ctx, hold, lease, fn)
-			switch {
-			case again && ctx.Err() == nil && time.Since(begin) < guardRetryTime:
-				backoff(ctx, n)
-			case err == nil || guard.IsFromFunction(err):
+			if !again || ctx.Err() != nil || time.Since(begin) >= guardRetryTime {
 				return err
-			default:
-				return explain(err, []string{lease.ID.Reveal()}, g.locks.Database().Name()+"."+g.locks.Name())
 			}
+			backoff(ctx, n)
 		}
 	})
 }
@@ -168,7 +164,7 @@ func (g *Guard) attempt(
 ) (again bool, err error) {
 	outside := mongo.NewSessionContext(ctx, nil) // outside the caller's transaction, too
 	if err := g.raiseFence(outside, lease); err != nil {
-		return isTransient(err), err
+		return isTransient(err), explainOn(g.fences, err, lease)
 	}
 	session, err := g.client.StartSession()
 	if err != nil {
@@ -182,7 +178,7 @@ func (g *Guard) attempt(
 	}
 	inside := mongo.NewSessionContext(ctx, session)
 	if err := g.checkHeld(inside, lease); err != nil {
-		return isTransient(err), err
+		return isTransient(err), explainOn(g.locks, err, lease)
 	}
 	if err := fn(inside); err != nil {
 		return hasLabel(err, labelTransient), guard.FromFunction(err)
@@ -194,10 +190,10 @@ func (g *Guard) attempt(
 		return false, err
 	}
 	if err := g.checkHeld(outside, lease); err != nil {
-		return isTransient(err), err
+		return isTransient(err), explainOn(g.locks, err, lease)
 	}
 	if err := g.writeFence(inside, lease); err != nil {
-		return isTransient(err), err
+		return isTransient(err), explainOn(g.fences, err, lease)
 	}
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -268,8 +264,8 @@ func (g *Guard) commit(ctx context.Context, session *mongo.Session) (again bool,
 			return false, nil
 		case hasLabel(err, labelTransient) && (hasCode(err, codeNoSuchTransaction) || n == 0 && hasCode(err, 0)):
 			// The transaction was aborted, or its commit was not sent: the Go driver itself gives that the label, without a code. Any other
-			// refusal can answer a repeat of a commit that was applied, also at n = 0, since the Go driver sends a commit twice if the first
-			// answer is lost. If nothing was applied, the next answer says that the transaction is gone.
+			// refusal can answer a repeat of a commit that was applied, also at n = 0, since the Go driver itself repeats a commit, until the
+			// deadline, if its answer is lost. If nothing was applied, the next answer says that the transaction is gone.
 			return true, err
 		case ctx.Err() != nil:
 			return false, driver.Errorf("%w: %w", ErrInDoubt, err)
@@ -281,7 +277,10 @@ func (g *Guard) commit(ctx context.Context, session *mongo.Session) (again bool,
 func (g *Guard) commitOnce(ctx context.Context, session *mongo.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
-	return session.CommitTransaction(ctx)
+	if err := session.CommitTransaction(ctx); err != nil {
+		return explain(err, nil, namespaceOf(g.fences)) // before ErrInDoubt is put around it, since advice may replace the text
+	}
+	return nil
 }
 
 // endSession aborts the transaction if it is still open, and ends the session. It does not
@@ -295,6 +294,13 @@ func (g *Guard) endSession(ctx context.Context, session *mongo.Session, committi
 	}
 	session.EndSession(ctx)
 }
+
+// explainOn explains the error of a command on the collection.
+func explainOn(coll *mongo.Collection, err error, lease driver.Lease) error {
+	return explain(err, []string{lease.ID.Reveal()}, namespaceOf(coll))
+}
+
+func namespaceOf(coll *mongo.Collection) string { return coll.Database().Name() + "." + coll.Name() }
 
 // isTransient reports whether a command of the guard failed for a temporary reason: a
 // conflict, a change of the primary, a lost connection, a time limit, or the duplicate key

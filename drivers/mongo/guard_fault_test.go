@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestGuardRetries(t *testing.T) {
 			if test.name == "commit takes too long" { // only the commit has a short limit
 				g.hooks.before("update "+FencesCollection, func() { g.guard.timeout = 200 * time.Millisecond })
 			}
-			failCommands(t, g, test.command, 2, test.failure) // twice, because the Go driver retries some commands once
+			failCommands(t, g, test.command, 2, test.failure) // the Go driver itself repeats some of these
 			runs := 0
 			g.must(a, func(ctx context.Context) error {
 				runs++
@@ -143,6 +144,45 @@ func TestGuardRepeatedCommitIsNotSent(t *testing.T) {
 		t.Errorf("the function was run %d times", runs)
 	}
 	g.wantLines("a")
+}
+
+// An overloaded server refuses commands with labels that say that nothing was written. Do reports no success then.
+func TestGuardOfAnOverloadedServer(t *testing.T) {
+	for _, command := range []string{"findAndModify", "update", "commitTransaction"} {
+		t.Run(command, func(t *testing.T) {
+			g := newSharedGuardFixture(t)
+			a := g.hold("secret a", time.Minute)
+			failCommands(t, g, command, 1, bson.D{
+				{Key: "errorCode", Value: 462}, {Key: "errorLabels", Value: bson.A{"SystemOverloadedError", "NoWritesPerformed"}},
+			})
+			err := g.do(a, g.note("a"))
+			if committed := g.lines() == "a"; committed != (err == nil) {
+				t.Errorf("committed: %v, but Do returned %v", committed, err)
+			}
+		})
+	}
+}
+
+// No answer to a commit comes, and then no server is reachable. The error says that the commit is in doubt, too.
+func TestGuardInDoubtWithoutAServer(t *testing.T) {
+	t.Parallel()
+	gate, l := openThroughGate(t, mongotest.URI(t))
+	guard, err := NewGuard(l, l.majority.Database())
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard.timeout, guard.commitWindow = 2*time.Second, 3*time.Second // the first try of the commit repeats until its time limit
+	hold := testHold{lease: acquire(t, l, longRequest("job", "holder")), ctx: bounded(t)}
+	err = guard.Do(bounded(t), hold, func(ctx context.Context) error {
+		gate.LoseAnswerTo("commitTransaction")
+		_, err := l.majority.Database().Collection("journal").InsertOne(ctx, docOf("line", "a"))
+		return err
+	})
+	for _, want := range []string{"the outcome of the commit is unknown", "no primary reachable"} {
+		if !errors.Is(err, ErrInDoubt) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want ErrInDoubt and the text %q", err, want)
+		}
+	}
 }
 
 // failCommands makes the next commands of g's client fail that many times.

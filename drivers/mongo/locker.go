@@ -177,7 +177,7 @@ func newLocker(collection *mongo.Collection, config config) *Locker {
 	return l
 }
 
-func (l *Locker) namespace() string { return l.majority.Database().Name() + "." + l.majority.Name() }
+func (l *Locker) namespace() string { return namespaceOf(l.majority) }
 
 // Database returns the database of the locks, for the program's own data beside them. It is
 // usable until Close, if [Open] made the Locker. Its reads and writes have the settings of the

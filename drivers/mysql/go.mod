@@ -13,5 +13,5 @@ require (
 	filippo.io/edwards25519 v1.1.0 // indirect
 	github.com/gofrs/flock v0.13.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
-	golang.org/x/sys v0.37.0 // indirect
+	golang.org/x/sys v0.46.0 // indirect
 )

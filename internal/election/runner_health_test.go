@@ -305,7 +305,9 @@ func TestStall_NotBySuspend(t *testing.T) {
 				t.Errorf("suspended after %v, and silent later: %d step-downs", at, n)
 			}
 			cancel()
-			<-done
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
