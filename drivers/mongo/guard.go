@@ -267,10 +267,10 @@ func (g *Guard) commit(ctx context.Context, session *mongo.Session) (again bool,
 			// refusal can answer a repeat of a commit that was applied, also at n = 0, since the Go driver itself repeats a commit, until the
 			// deadline, if its answer is lost. If nothing was applied, the next answer says that the transaction is gone.
 			return true, err
-		case ctx.Err() != nil:
+		}
+		if backoff(ctx, n); ctx.Err() != nil {
 			return false, driver.Errorf("%w: %w", ErrInDoubt, err)
 		}
-		backoff(ctx, n)
 	}
 }
 
