@@ -122,7 +122,7 @@ func TestManagerLeavesTheGraceToWorkUnderABrokenLease(t *testing.T) {
 	})
 }
 
-// A lost lease is not released before it can expire, since its work may still be stopping. Then it is
+// A lease that was not renewed in time is not released before it can expire, since its work may still be stopping. Then it is
 // released, also if a renewal landed late.
 func TestManagerReleasesLostLeaseAtItsExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

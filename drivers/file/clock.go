@@ -13,7 +13,7 @@ type clock struct {
 	now     func() (lockstate.Moment, error)
 	boot    string // ID of the boot; the readings of two boots cannot be compared
 	machine string // ID of the machine
-	// byHostName: machine comes from the host name, as on all systems but Linux. It changes with the network on some, such as macOS.
+	// byHostName: this system knows its machine by the host name alone, which may change with the network, as on macOS.
 	byHostName bool
 }
 

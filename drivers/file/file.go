@@ -63,7 +63,8 @@
 // share a folder. If a record has another boot ID, the driver compares the machine:
 // /etc/machine-id on Linux, or else the host name. If it is another one, the folder is shared
 // between machines, which this driver does not support, and the record is an error that names
-// the file.
+// the file. On systems other than Linux, where the host name may change, that is so only for a
+// record with a holder.
 //
 // If the machine is the same, the record is of an earlier boot, or of a container with a boot
 // ID of its own, as systemd-nspawn and LXC (LXD, Incus, Proxmox) make them. Such containers share

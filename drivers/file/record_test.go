@@ -318,16 +318,18 @@ func TestDamagedHistory(t *testing.T) {
 
 // A reboot ends the tenure of the holder, at a time that nobody knows.
 func TestHistoryAfterAReboot(t *testing.T) {
-	dir := t.TempDir()
-	mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first"))
-	l := newTestLocker(t, dir, rebooted(time.Minute, time.Now()).bootID("boot 2"))
-	for range 2 {
-		r, err := l.Inspect(t.Context(), "n")
-		if err != nil || len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() ||
-			r.History[0].Owner != "me" {
-			t.Errorf("the history is %+v, error %v", r.History, err)
+	for _, uptime := range []time.Duration{time.Minute, 1000 * time.Hour} { // shorter and longer than that of the boot before
+		dir := t.TempDir()
+		mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first"))
+		l := newTestLocker(t, dir, rebooted(uptime, time.Now()).bootID("boot 2"))
+		for range 2 {
+			r, err := l.Inspect(t.Context(), "n")
+			if err != nil || len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() ||
+				r.History[0].Owner != "me" {
+				t.Errorf("after %v: the history is %+v, error %v", uptime, r.History, err)
+			}
+			mustAcquire(t, l, request("second"))
 		}
-		mustAcquire(t, l, request("second"))
 	}
 }
 

@@ -223,7 +223,8 @@ func (l *Locker) checkOrigin(path string, rec record) (record, error) {
 		if err != nil {
 			return record{}, err
 		}
-		if rec.Used > now.Elapsed {
+		if rec.Used > now.Elapsed || rec.Holder != "" && rec.Expires < now.Elapsed-time.Minute {
+			// Also a lease that is long over by its reading: nobody knows on which boot's clock, so nobody knows when.
 			rec.End(driver.EndExpired, time.Time{})
 		} else {
 			rec.Boot = l.clock.boot

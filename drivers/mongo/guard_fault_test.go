@@ -171,7 +171,7 @@ func TestGuardInDoubtWithoutAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guard.timeout, guard.commitWindow = 2*time.Second, 3*time.Second // the first try of the commit repeats until its time limit
+	guard.timeout, guard.commitWindow = time.Second, 3*time.Second // the first try of the commit repeats until its time limit
 	hold := testHold{lease: acquire(t, l, longRequest("job", "holder")), ctx: bounded(t)}
 	err = guard.Do(bounded(t), hold, func(ctx context.Context) error {
 		gate.LoseAnswerTo("commitTransaction")

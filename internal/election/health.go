@@ -69,8 +69,8 @@ func (l *leadership) stallsIn(now time.Duration) (time.Duration, bool) {
 
 // excuseSuspend counts the task as alive if the machine was suspended since the last check: the client's clock has moved on, and
 // the timers of a task that sends heartbeats have stood still.
-func (l *leadership) excuseSuspend(now time.Duration) {
-	timer := time.Now()
+func (l *leadership) excuseSuspend() {
+	timer, now := time.Now(), l.runner.client.Now()
 	suspended := now-l.checked-timer.Sub(l.checkedTimer) > time.Second
 	l.checked, l.checkedTimer = now, timer
 	if t := l.task.Load(); suspended && t != nil {

@@ -227,7 +227,7 @@ func (l *leadership) check() time.Duration {
 	const nothingToWatch = time.Hour // wakeWatch is called when that changes
 	r := l.runner
 	now, ended := r.client.Now(), l.hold.Err() != nil
-	l.excuseSuspend(now)
+	l.excuseSuspend()
 	r.mu.Lock()
 	busy, idleFor := l.busy, l.idleUntil-now
 	expired := !busy && !l.ending && (ended || idleFor <= 0)
