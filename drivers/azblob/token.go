@@ -31,9 +31,9 @@ type tokens struct {
 	closing    context.Context // ends with close
 	end        context.CancelFunc
 
-	mu     sync.Mutex
-	latest *login    // nil if there is none whose result is still to be used
-	valid  time.Time // until when the latest token is
+	mu         sync.Mutex
+	latest     *login    // nil if there is none whose result is still to be used
+	validUntil time.Time // when the latest token expires
 }
 
 // login is one call of a credential. Its results are set when done is closed.
@@ -58,7 +58,7 @@ const scope = "https://storage.azure.com/.default"
 // only if there is no token that is still valid.
 func (t *tokens) Do(req *policy.Request) (*http.Response, error) {
 	ctx := req.Raw().Context()
-	if l := t.first(); l != nil {
+	if l := t.awaited(); l != nil {
 		select {
 		case <-l.done:
 		case <-ctx.Done():
@@ -93,11 +93,11 @@ func (t *tokens) GetToken(ctx context.Context, options policy.TokenRequestOption
 	}
 }
 
-// first returns the login to wait for, or nil if there is a token.
-func (t *tokens) first() *login {
+// awaited returns the login to wait for, or nil if there is a token.
+func (t *tokens) awaited() *login {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Now().Before(t.valid) {
+	if time.Now().Before(t.validUntil) {
 		return nil
 	}
 	return t.joinLocked(policy.TokenRequestOptions{Scopes: []string{scope}})
@@ -138,11 +138,14 @@ func (t *tokens) taken(l *login) {
 		t.latest = nil
 	}
 	if l.err == nil {
-		t.valid = l.token.ExpiresOn
+		t.validUntil = l.token.ExpiresOn
 	}
 }
 
+// matches reports whether a request for a token can have that of this login. Newer versions of the SDK allow tokens that the service may
+// end early (EnableCAE) with each request; those that it may not serve as well.
 func (l *login) matches(options policy.TokenRequestOptions) bool {
+	options.EnableCAE = l.options.EnableCAE
 	return reflect.DeepEqual(l.options, options)
 }
 

@@ -109,6 +109,23 @@ func TestOneLoginForAll(t *testing.T) {
 	})
 }
 
+// Newer versions of the SDK ask for tokens with EnableCAE, which Do does not know. A challenge of the service needs a token of its own.
+func TestLoginServesNewerSDKs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &slowCredential{takes: time.Second}
+		tokens := newTokens(c)
+		defer tokens.close(t.Context())
+		for i, options := range []policy.TokenRequestOptions{{EnableCAE: true}, {EnableCAE: true, Claims: "a challenge"}} {
+			<-tokens.awaited().done
+			options.Scopes = []string{scope}
+			if _, err := tokens.GetToken(t.Context(), options); err != nil || c.calls != []int{1, 3}[i] {
+				t.Errorf("%+v: %d logins, error %v", options, c.calls, err)
+			}
+			tokens.validUntil = time.Time{} // it has expired
+		}
+	})
+}
+
 // A login that has no end is cut off, by its own limit or by Close.
 func TestEndlessLogin(t *testing.T) {
 	withIdentity(t, &slowCredential{takes: 24 * time.Hour}, false, func(t *testing.T, l *Locker) {
