@@ -156,6 +156,15 @@ func ofOneServer(cluster *goredis.ClusterOptions) (o goredis.Options) {
 	return o
 }
 
+// clearNamed clears those of the fields that the options have: newer versions of go-redis have more of them.
+func clearNamed(options any, fields ...string) {
+	for _, name := range fields {
+		if field := reflect.ValueOf(options).Elem().FieldByName(name); field.CanSet() {
+			field.SetZero()
+		}
+	}
+}
+
 // open makes a Locker.
 func open(ctx context.Context, t target, c config) (*Locker, error) {
 	o := t.options
@@ -165,6 +174,8 @@ func open(ctx context.Context, t target, c config) (*Locker, error) {
 	o.Limiter = nil   // what others do with the client must not refuse a renewal
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = c.timeout, c.timeout, c.timeout, c.timeout
 	o.MinIdleConns, o.MaxActiveConns = 0, 0 // they are for the program's own requests
+	// A cache may show an old record. A processor serves one client: another one with it panics if MaintNotificationsConfig demands it.
+	clearNamed(&o, "ClientSideCache", "ClientSideCacheConfig", "PushNotificationProcessor")
 	s := &store{config: c, db: o.DB, tls: o.TLSConfig != nil}
 	o.OnConnect = s.checkServer(o.OnConnect)
 	if o.TLSConfig != nil && o.TLSConfig.MinVersion == 0 {
