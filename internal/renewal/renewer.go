@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -35,7 +34,6 @@ type Renewer struct {
 	wake    chan struct{} // capacity 1: entries have changed
 	measure bool          // Owner.Renewed is called
 	done    chan struct{} // closed when run has returned
-	acting  atomic.Bool   // run calls functions without mu
 
 	mu      sync.Mutex              // never held across I/O or a function of the caller's, but for the clock
 	entries *dispatch.Queue[*Entry] // by when each is due
@@ -139,12 +137,9 @@ func (r *Renewer) Close(ctx context.Context) bool {
 	r.cancel()
 	r.wakeUp()
 	if running && len(left) == 0 {
-		select { // run never waits for I/O, but may for a telemetry hook
+		select { // calls counts what run does: without it, run is about to return
 		case <-r.done:
 		case <-ctx.Done():
-			if r.acting.Load() { // else run is about to return
-				return false
-			}
 		}
 	}
 	return r.calls.Wait(ctx)
@@ -191,8 +186,9 @@ func (r *Renewer) step() (wait time.Duration, some bool) {
 	if some = r.entries.Len() > 0; some {
 		wait = r.entries.First().due() - now
 	}
-	r.acting.Store(len(actions) > 0)
-	defer r.acting.Store(false)
+	if len(actions) > 0 && r.calls.Start() { // Close waits for them, since a telemetry hook may hang
+		defer r.calls.Done()
+	}
 	r.mu.Unlock()
 	perform(lost, actions)
 	return wait, some
