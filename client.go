@@ -124,8 +124,8 @@ func (c *Client) Observe(ctx context.Context, name string, opts ...Option) iter.
 //
 // If ctx ends first, or had ended before the call, Shutdown stops waiting: renewals stop, locks
 // that could not be released expire, and the Locker is closed without waiting for the backend.
-// Shutdown then returns within a tenth of a second, and the error names what is left. Further
-// calls wait for the first one and return its result.
+// Shutdown then returns within a tenth of a second, and its error names what is left, if anything.
+// Further calls wait for the first one and return its result.
 //
 // Shutdown waits for the functions of Do, runners, LeaseManagers and Partitions, for observers, hooks
 // and health checks. These must not wait for Shutdown, but may call it on another goroutine. If one of them

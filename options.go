@@ -207,7 +207,7 @@ func WithHealthCheck(every time.Duration, fn func(ctx context.Context) error) Ru
 // leader that hangs would keep its lease forever. The task's context ends and the lease is no
 // longer renewed, so others take over when it expires, even if the task never returns. In that case
 // an EventOverrun is reported. The watchdog also watches a task that was asked to stop (by a
-// canceled context, StepDown or Close) until it returns. On Linux, a suspend of the machine begins d anew.
+// canceled context, StepDown or Close) until it returns. On Linux, d starts again after a suspend of the machine.
 func WithStallTimeout(d time.Duration) RunnerOption {
 	return runnerOption(func(c *election.Config) { c.Stall = settings.Given(d) })
 }

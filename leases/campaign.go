@@ -27,7 +27,7 @@ const (
 	waiting    phase = iota // for the next attempt
 	attempting              // a request is under way
 	held
-	lost      // its work may still be stopping; then it is released
+	lost      // its work may still be stopping; its release is planned
 	releasing // being released
 )
 

@@ -48,8 +48,9 @@ import (
 //
 // Without a function, [LeaseManager.Hold] returns the hold of a name. Do the work with the hold's context,
 // which ends with the lease, and give the hold's token to whatever the work writes to. The manager does
-// not see that work: it reports no overrun, and releases a name that is removed at once, and a lost lease after the
-// grace. Do not begin the work from an observer's events: they can be dropped, and the lease would stay held without work.
+// not see that work: it reports no overrun. It releases a lease at once when its name is removed, and a lost lease
+// after the grace. Do not begin the work from an observer's events: they can be dropped, and the lease would stay
+// held without work.
 //
 // A lease that is held costs no goroutine but that of its function, no timer, and about 0.5 KiB of memory where there are
 // thousands. The number of acquisitions that run at once is limited; see [WithParallel]. A name

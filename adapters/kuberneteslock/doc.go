@@ -15,9 +15,10 @@
 //
 // # How a record becomes a lease
 //
-// The leader has a lease of the backend, with the elector's LeaseDuration as its TTL. It is in whole
-// seconds: client-go cuts off a fraction. Each Update of the leader is one renewal. Get shows the backend's record, and says that nobody
-// leads as soon as the lease has ended on the backend's clock.
+// The leader has a lease of the backend, with the elector's LeaseDuration as its TTL. The TTL is in
+// whole seconds: client-go cuts off fractions. Each Update of the leader is one renewal. Get shows
+// the backend's record, and says that nobody leads as soon as the lease has ended on the backend's
+// clock.
 //
 // # Who judges expiry
 //
@@ -30,9 +31,9 @@
 // # What is promised
 //
 //   - At most one elector leads, if RetryPeriod + RenewDeadline + LeaseDuration/6 is at most
-//     LeaseDuration, without its fraction of a second, as with client-go's defaults. An elector stops leading at most RetryPeriod +
-//     RenewDeadline after the answer to its last renewal, and a Lock takes an answer that comes
-//     later than LeaseDuration/6 for a failure.
+//     LeaseDuration in whole seconds, as with client-go's defaults. An elector stops leading at most
+//     RetryPeriod + RenewDeadline after the answer to its last renewal, and a Lock takes an answer
+//     that comes later than LeaseDuration/6 for a failure.
 //   - A loss ends the leadership: after the backend's answer that the lease is lost, the Lock
 //     refuses to lead again until the elector must have stopped.
 //   - [Lock.Token] is the fencing token, greater than that of every earlier leader. A process that

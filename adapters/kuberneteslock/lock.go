@@ -128,8 +128,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 // renewFirst returns an error if the last renewal failed. Promise 1: an elector that gives up calls
 // Get and releases the lease before it ends its leader's context. The error makes it end the
-// context at once, and without a release: another could lead while the work still runs. An elector
-// that still leads renews without Get. Once the lease has expired, the old elector has given up after
+// context at once, and send no release, after which another could lead while the work still runs. An
+// elector that still leads renews without Get. Once the lease has expired, the old elector has given up after
 // this error, so the next Get is that of a new one.
 func (l *Lock) renewFirst() error {
 	l.mu.Lock()

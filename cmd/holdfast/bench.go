@@ -94,7 +94,8 @@ func (b *benchCmd) Run(a *app) error {
 	return b.finish(a.stdout, report, err, interrupted())
 }
 
-// finish writes the report. After a signal, or 0, which may have come when everything was measured, it returns the signal's exit code.
+// finish writes the report. sig is the signal that interrupted the command, or 0. If everything was measured before, the report is
+// written all the same; the exit code is that of the signal.
 func (b *benchCmd) finish(out io.Writer, report *bench.Report, err error, sig syscall.Signal) error {
 	switch {
 	case sig != 0 && err != nil: // err may name locks that were not released

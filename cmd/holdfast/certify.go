@@ -39,7 +39,7 @@ func (*certifyCmd) Help() string {
 	return `Checks on your own backend that locks keep their promises there: every clause of the conformance suite that needs no more
 than calls, the driver's guard against late writes, takeovers after a crash, and how long calls take. It takes two to five minutes, and
 ends with a report of one page. Passwords, and without --hosts names of hosts, are not in it, so that it can be shown to others. If the
-checks cannot be finished, only the clauses that were broken are shown, with --json beside "complete": false.
+checks cannot be finished, it shows only the broken clauses; with --json, "complete" is then false.
 
 It works in a collection, table, folder or prefix of its own, "holdfast_certify_…", which it needs the right to make, and removes it, also
 when it is interrupted. On Azure every request is billed, and a container that did not exist stays.
@@ -50,7 +50,7 @@ Exit codes:
   3     every clause was kept, but the driver found something doubtful:
         see "holdfast doctor"
   4     a clause was broken, the driver found something wrong, the backend
-        cannot be reached, or --timeout has passed
+        cannot be reached, or the checks took too long (--timeout)
   74    the output cannot be written
   128+n signal n interrupted it
 
@@ -59,7 +59,8 @@ Example: a report to keep
     holdfast certify --json > certified.json`
 }
 
-// benchTimeout bounds the measurement of calls, which waits for a lock that is never granted. It takes a minute. Tests shorten it.
+// benchTimeout limits the measurement of calls. That takes a minute, but would wait for ever for a lock that is never granted. Tests
+// shorten it.
 var benchTimeout = 5 * time.Minute
 
 // removeTimeout bounds the removal of what certify has made.

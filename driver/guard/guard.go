@@ -49,8 +49,8 @@ import (
 // driver.ErrLost, since the lease must have ended.
 var ErrFenced = driver.Errorf("a later holder raised the fence: %w", driver.ErrLost)
 
-// ErrInDoubt says that the commit of a guarded transaction was sent, and no answer came. It was
-// applied as a whole or not at all.
+// ErrInDoubt says that the commit of a guarded transaction was sent, and no answer says what became of it. It was applied as a whole or
+// not at all.
 var ErrInDoubt = driver.Errorf("the outcome of the commit is unknown")
 
 // ErrTransactionEnded says that a transaction has ended before it could be guarded: the function has ended it, or a statement in it that
@@ -142,7 +142,7 @@ func LockerOf[L any](locks driver.Locker) (*L, error) {
 //
 //   - as it is, if [FromFunction] marked it and ctx and the hold go on
 //   - with the reason of the context's end, if it has ended: driver.ErrLost, or the cause of the hold's context. [ErrInDoubt]
-//     stays without it, because it says more. Of the loss of another lock, which the function may return too, it has the text only
+//     stays without it, because it says more. The loss of another lock, which the function may return, too, is included as text only
 //   - otherwise with the operation, the lock and the backend
 func (k Kind) Run(ctx context.Context, hold Hold, do func(ctx context.Context, lease driver.Lease) error) error {
 	lease, err := k.Lease(hold)

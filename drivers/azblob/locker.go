@@ -70,11 +70,11 @@ type Option func(*config)
 // Lockers with different prefixes do not see each other's locks. The default is none.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
-// WithRequestTimeout limits each request to the service. The login of an identity is not a part of it: it may take 30 s, a call waits for
-// it while its context lasts, and later calls have its token. With [New] it is a part of it, as the program's credential and the SDK
-// make it. A request that failed or took longer is sent again, up to three times, while the operation's context lasts. The request that
-// takes a lease is sent again only if the service was too busy for it. The default is 4 s, the minimum 10 ms. Requests with data have
-// more time, by their size.
+// WithRequestTimeout limits each request to the service. With [Open], the login of an identity does not count: it has 30 s, and goes on
+// for later calls if the context of a call ends. With [New] it counts, because the SDK asks the program's credential within a request. A
+// request that failed or took longer is sent again, up to three times, while the operation's context lasts. The request that takes a lease
+// is sent again only if the service was too busy for it. The default is 4 s, the minimum 10 ms. Requests with data have more time, by
+// their size.
 func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.requestTimeout = d } }
 
 // WithHistory sets how many past holders are kept in the metadata of a lock's blob: 0 to

@@ -94,7 +94,7 @@ type connections struct{ *http.Transport }
 func (c connections) Do(r *http.Request) (*http.Response, error) {
 	answer, err := (&http.Client{Transport: c.Transport}).Do(r)
 	if err != nil && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-		// What has cut this connection has perhaps cut the idle ones too, of which each would take as long to find out.
+		// The idle connections may be dead, too, and each would cost a request its time limit.
 		c.CloseIdleConnections()
 	}
 	return answer, err

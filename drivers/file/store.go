@@ -210,7 +210,7 @@ func (l *Locker) load(ctx context.Context, path, name string) (record, error) {
 	return l.checkOrigin(path, rec)
 }
 
-// checkOrigin refuses a record of another machine, and frees one of an earlier boot.
+// checkOrigin refuses a record of another machine, and frees one that is certainly of an earlier boot.
 //
 // Containers may have boot IDs of their own, so another boot ID does not prove that the holder's boot has ended. A reading of the clock
 // that is still ahead proves it: the clock starts at 0 with the kernel. Without that proof the record is judged like one of this boot: the

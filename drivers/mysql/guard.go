@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 )
 
-// ErrInDoubt says that the commit of a guarded transaction was sent, and no answer came. It was applied as a whole or not at all.
+// ErrInDoubt says that the commit of a guarded transaction was sent, and no answer says what became of it. It was applied as a whole or
+// not at all.
 var ErrInDoubt = guard.ErrInDoubt
 
 var guards = guard.Kind{Backend: backend, Method: "guard", Limits: driver.Limits{MaxName: 1024}}
@@ -81,7 +82,7 @@ func NewGuard(locks driver.Locker, db *sql.DB, options *sql.TxOptions) (*Guard, 
 
 const (
 	// A savepoint is gone when its transaction is. Check has another one, because Do's function may call it.
-	savepoint, checkpoint = "holdfast_guard", "holdfast_check"
+	savepoint, checkSavepoint = "holdfast_guard", "holdfast_check"
 	// boundIdle bounds how long the transaction may be idle from now on, and unboundIdle ends that.
 	boundIdle   = "SET @holdfast_wait_timeout = @@session.wait_timeout, SESSION wait_timeout = LEAST(5, @@session.wait_timeout)"
 	unboundIdle = "SET SESSION wait_timeout = @holdfast_wait_timeout"
@@ -100,8 +101,8 @@ const (
 //   - [ErrInDoubt]: the outcome of the commit is unknown.
 //   - Any other error: nothing was written.
 //
-// Do waits for the answer to the commit for 15 s, and for that to each other statement of its own for 10 s. As long may it wait for a
-// connection of the pool.
+// Do waits for the answer to the commit for 15 s, and for that to each other statement of its own for 10 s. It waits for a connection of
+// the pool for 10 s at most, too.
 func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if fn == nil {
 		return guards.Error("", guard.ErrNoFunction)
@@ -112,9 +113,9 @@ func (g *Guard) Do(ctx context.Context, hold guard.Hold, fn func(ctx context.Con
 // Check guards a transaction that the program begins and commits itself: it refuses with [driver.ErrLost] if a later holder exists,
 // and otherwise nobody else is granted the lock before tx has ended. A statement that commits by itself, such as TRUNCATE or CREATE
 // TABLE, ends tx: after one, Check returns [guard.ErrTransactionEnded], unless the session begins another by itself (autocommit off,
-// completion_type CHAIN), and none may come later. Not within a savepoint: on a Galera cluster its rollback would end the guard. Late
-// in the transaction it delays the next grant least. A connection that hangs after it does so for as long as wait_timeout of the
-// session. After any error roll back.
+// completion_type CHAIN), and none may come later. Do not call it after a savepoint to which the transaction may roll back: on a
+// Galera cluster that would end the guard. Call it late in the transaction, so that it delays the next grant least. A connection that
+// hangs after it delays it for as long as wait_timeout of the session. After any error roll back.
 func (g *Guard) Check(ctx context.Context, tx *sql.Tx, hold guard.Hold) error {
 	lease, err := guards.Lease(hold)
 	if err == nil {
@@ -122,7 +123,7 @@ func (g *Guard) Check(ctx context.Context, tx *sql.Tx, hold guard.Hold) error {
 	}
 	for _, statement := range []string{"SAVEPOINT ", "RELEASE SAVEPOINT "} { // without a transaction there would be no guard
 		if err == nil {
-			err = ended(g.step(ctx, tx, statement+checkpoint))
+			err = ended(g.step(ctx, tx, statement+checkSavepoint))
 		}
 	}
 	if err == nil {
@@ -166,7 +167,7 @@ func (g *Guard) step(ctx context.Context, tx *sql.Tx, statement string) error {
 	return err
 }
 
-// ended is the error of a statement of which [guard.ErrTransactionEnded] comes if the transaction has ended.
+// ended returns the error of a statement of the guard: [guard.ErrTransactionEnded] if the transaction has ended.
 func ended(err error) error {
 	switch {
 	case errors.Is(err, sql.ErrTxDone): // also if database/sql has rolled it back, because the context of BeginTx has ended

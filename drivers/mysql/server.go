@@ -179,11 +179,12 @@ func (k *server) reads() string {
 // guardChange begins the statement of a guard on a Galera cluster. It changes the present row, also if that was renewed since the
 // transaction's snapshot.
 func (k *server) guardChange() string {
+	update := "UPDATE " + k.table + " SET written = written + 1"
 	switch {
 	case !k.galera:
 		return ""
 	case k.snapshots:
-		return "SET STATEMENT innodb_snapshot_isolation = OFF FOR UPDATE " + k.table + " SET written = written + 1"
+		return "SET STATEMENT innodb_snapshot_isolation = OFF FOR " + update
 	}
-	return "UPDATE " + k.table + " SET written = written + 1"
+	return update
 }

@@ -11,6 +11,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
 const (
@@ -110,12 +111,8 @@ func (l *link) keep(c *conn) {
 			wait = redialWait
 		}
 		for {
-			if wait > 0 {
-				select {
-				case <-time.After(wait/2 + rand.N(wait)):
-				case <-l.ctx.Done():
-					return
-				}
+			if wait > 0 && !retry.Wait(l.ctx, wait/2+rand.N(wait)) {
+				return
 			}
 			next, err := l.dial(l.ctx)
 			if err == nil {

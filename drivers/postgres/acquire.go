@@ -97,7 +97,7 @@ func (l *Locker) grant(ctx context.Context, c *pgx.Conn, req ask) (driver.Lease,
 	case hasCode(err, codeLockTimeout) && !req.quick:
 		return driver.Lease{}, req.rowIsLocked(l.blocked(ctx, c, req.Name))
 	case hasCode(err, codeCanceled) && ctx.Err() == nil:
-		// Nothing was written: a server that commits cancels nothing any more. Without somebody who blocks, it is the server that is slow.
+		// Nothing was written: a server that has begun to commit is not interrupted. If nobody blocks, the server is slow.
 		if blocked := l.blocked(ctx, c, req.Name); blocked != "" {
 			err = req.rowIsLocked(blocked)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
 )
 
-// ErrInDoubt says that the commit of a guarded transaction was sent, and no answer came. It was
-// applied as a whole or not at all.
+// ErrInDoubt says that the commit of a guarded transaction was sent, and no answer says what became of it. It was applied as a whole or
+// not at all.
 var ErrInDoubt = guard.ErrInDoubt
 
 var (

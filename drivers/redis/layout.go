@@ -45,7 +45,7 @@ func (l *load) wait(ctx context.Context) error {
 	}
 }
 
-// distrust has the layout loaded again with the next request.
+// distrust makes the next request load the layout again.
 func (c *cluster) distrust() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,8 +140,8 @@ func (c *cluster) load(l *load) {
 	close(l.done)
 }
 
-// askAll asks servers for the layout, and returns the first one. A server is asked when one before has failed, or has not answered for a
-// while: so those that hang leave time for the last one. close waits for their answers, and ends them.
+// askAll asks servers for the layout, and returns the first answer. A server is asked when one before has failed, or has not answered
+// for a while: so those that hang leave time for the last one. close ends these requests and waits for them.
 func (c *cluster) askAll(ctx context.Context, addrs []string) (*layout, error) {
 	type answer struct {
 		layout *layout
@@ -174,7 +174,7 @@ func (c *cluster) askAll(ctx context.Context, addrs []string) (*layout, error) {
 	return nil, joined(errs)
 }
 
-// joined makes one error of several, of which there is one. It is lasting if all are.
+// joined makes one error of one or more. It is lasting if all are.
 func joined(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return !driver.Lasting(err) }); i > 0 {
 		errs[0], errs[i] = errs[i], errs[0]

@@ -80,8 +80,8 @@ func (s *store) send(ctx context.Context, key string, reads bool, add func(batch
 	}
 }
 
-// sendAll sends requests that read, in one pipeline for each server that has some of the keys. Each request has an error of its own; those
-// that sendAll returns, by key, are of servers that did not answer. They do not keep the others from answering.
+// sendAll sends requests that read, in one pipeline for each server that has some of the keys. Each request has an error of its own.
+// sendAll returns, for each key, the error of its server if that did not answer; the answers of the others count.
 func (s *store) sendAll(ctx context.Context, keys []string, add func(pipe goredis.Pipeliner, group []int)) (errs []error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.timeout)
 	defer cancel()

@@ -157,7 +157,7 @@ func (a *Acquisition) noteOutcome(ctx context.Context, slot int, err error) wait
 			}
 		}
 	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrClosed):
-		answer.Outcome, report = waiter.Failed, a.policy.Role != telemetry.Plain // others keep the error from their callers
+		answer.Outcome, report = waiter.Failed, a.policy.Role != telemetry.Plain // runners, managers and Partitions report each failure
 	case driver.Lasting(err): // it is certain, so nothing is in doubt
 		answer.Outcome, answer.OnlySlot, report = waiter.Failed, errors.Is(err, driver.ErrDamaged), a.goesOn()
 		if answer.OnlySlot && len(a.slots) > 1 && errors.Is(before, driver.ErrHeld) {

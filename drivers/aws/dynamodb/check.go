@@ -56,7 +56,7 @@ func (e *examination) checkTable(ctx context.Context) (goOn bool) {
 			"it may be a global table, and then two regions could hold one lock", s.Name)
 		return true
 	case dynamo.HasCode(err, dynamo.CodeNoTable):
-		e.Unchecked(subjectTable, "The first program that opens the locks makes it, if its URL names the region and it may "+
+		e.Unchecked(subjectTable, "The first program that opens the locks makes it, if its URL names the region or an endpoint and it may "+
 			"dynamodb:CreateTable. To make it by hand, run: "+
 			s.createCommand(), "%s does not exist yet in %s", s.Name, s.Region)
 		return false

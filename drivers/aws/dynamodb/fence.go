@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/guard"
 	"github.com/holdfast-go/holdfast/driver/lockrecord"
+	"github.com/holdfast-go/holdfast/driver/retry"
 	"github.com/holdfast-go/holdfast/drivers/aws/internal/dynamo"
 )
 
@@ -66,9 +67,7 @@ func writeGuarded(ctx context.Context, locks driver.Locker, lease driver.Lease, 
 	for range 10 { // others write the value, or renew the lock
 		before, err = l.store.writeGuarded(ctx, lease, value)
 		if errors.Is(err, errBusy) {
-			pause, cancel := context.WithTimeout(ctx, busyPause)
-			<-pause.Done()
-			cancel()
+			retry.Wait(ctx, busyPause)
 		} else if !errors.Is(err, errOvertaken) {
 			break
 		}

@@ -48,7 +48,7 @@ func (s *store) prepare(ctx context.Context, c settings) error {
 				"in which the last of two writes wins. Allow it", s.Name))
 		case dynamo.HasCode(err, dynamo.CodeNoTable) && c.elsewhere:
 			return driver.Denied(fmt.Errorf("the table %s does not exist in %s, the region of this machine's configuration. Open makes it only if "+
-				"the URL names the region, since other machines may have another one: add region=%[2]s, or run: %s", s.Name, s.Region,
+				"the URL names the region or an endpoint, since other machines may have another one: add region=%[2]s, or run: %s", s.Name, s.Region,
 				s.createCommand()))
 		case dynamo.HasCode(err, dynamo.CodeNoTable) && !made:
 			if made, err = true, s.create(ctx); err != nil && !dynamo.HasCode(err, dynamo.CodeInUse) { // another process makes it

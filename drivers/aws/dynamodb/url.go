@@ -15,7 +15,7 @@ var form = request.Form{Text: "dynamodb://TABLE/PREFIX?region=REGION", Place: "t
 	Params: []string{request.ParamEndpoint, driver.ParamHistory, request.ParamProfile, request.ParamRegion}}
 
 // Open makes a Locker on the table of a URL such as dynamodb://TABLE/PREFIX?region=REGION, with the credentials that AWS's SDK finds. The
-// table is made if there is none and the URL names the region: else each machine could make one in its own.
+// table is made if there is none and the URL names the region or an endpoint: otherwise each machine could make one in its own region.
 //
 // Other parameters are profile, for another one of ~/.aws/config, endpoint, for another server than AWS's, and history ([WithHistory]).
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
