@@ -138,7 +138,7 @@ var faults = []fault{
 	},
 	{
 		"a LeaseManager does not campaign again after a loss", "9", "leases/release.go",
-		"	m.planRelease(n, at)\n}\n\n// releaseNow", "	_ = at\n}\n\n// releaseNow",
+		"	m.planRelease(n, m.client.Now()+min(m.settings.Grace, n.hold.ExpiresIn()))\n", "",
 	},
 	{
 		"a hold leaves a goroutine", "–", "internal/engine/lock.go",
