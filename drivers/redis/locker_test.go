@@ -66,7 +66,8 @@ func TestPoolOfTheProgram(t *testing.T) {
 			return goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", Dialer: dial, MinIdleConns: 5, MaxActiveConns: 5})
 		},
 		"cluster": func(dial dialer) goredis.UniversalClient {
-			return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: dial, MinIdleConns: 5, MaxActiveConns: 5})
+			addrs := []string{"127.0.0.1:1"}
+			return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: addrs, Dialer: dial, MinIdleConns: 5, MaxActiveConns: 5})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
