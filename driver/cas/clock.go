@@ -40,7 +40,8 @@ func (l *Locker) judge(s *state, now time.Time, asked time.Duration) error {
 
 // judgeByObservation is judge for a lease that has been seen unchanged since a time.
 func (l *Locker) judgeByObservation(s *state, since, asked time.Duration) {
-	s.now = lockstate.Moment{Elapsed: asked, Wall: l.now().Round(0)}
+	now := l.now() // the wall time of asked, not of the answer: the history converts one into the other
+	s.now = lockstate.Moment{Elapsed: asked, Wall: now.Add(asked - now.Sub(l.began)).Round(0)}
 	if s.now.Wall.Before(s.RenewedAt) { // by the clock of another machine; only people read it
 		s.now.Wall = s.RenewedAt
 	}

@@ -41,6 +41,32 @@ func TestClockInSteps(t *testing.T) {
 	})
 }
 
+// The end of a lease in the history does not depend on how long it took to read it.
+func TestEndBySlowReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store := t.Context(), newStore()
+		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByObservation, History: 3}})
+		began := time.Now()
+		if _, err := l.TryAcquire(ctx, request("n", "first", 4*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		store.delay = func() time.Duration { return 900 * time.Millisecond }
+		ends := func(when string) {
+			t.Helper()
+			r, err := l.Inspect(ctx, "n")
+			if err != nil || len(r.History) == 0 || r.History[len(r.History)-1].Until.Sub(began).Round(time.Second/2) != 4*time.Second {
+				t.Errorf("%s: %+v, %v; began at %v", when, r.History, err, began)
+			}
+		}
+		ends("free")
+		if _, err := l.TryAcquire(ctx, request("n", "second", 4*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		ends("held by another")
+	})
+}
+
 // While a watch fails, waiters poll; they are notified when it is in effect again. It is not opened faster than
 // the backoff.
 func TestWatchFails(t *testing.T) {
