@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/retry"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/migrating"
 	"github.com/holdfast-go/holdfast/partitions"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -78,6 +79,64 @@ func TestPartitionsBackOff(t *testing.T) {
 		f.UntilEven(10 * time.Second)
 		f.End()
 	})
+}
+
+// With a migrating.Locker, the locks of programs with the old lock alone are read as free, and attempts at them are refused. Each is asked
+// for at about every read, no more often, and those that become free are acquired soon.
+func TestPartitionsHeldByTheOldLockAlone(t *testing.T) {
+	const n = 100
+	for what, c := range map[string]struct {
+		name  string
+		owned int // when half of the locks are released
+	}{
+		"partitions":   {"group/partition-%04d", n / 2},
+		"member locks": {"group/partition-member-%04d", n},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := locktest.NewFleet(t, n)
+				old := memory.NewStore().Locker()
+				leases := make([]driver.Lease, n)
+				for i := range leases {
+					name := fmt.Sprintf(c.name, i)
+					lease, err := old.TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID(name), TTL: time.Hour})
+					if err != nil {
+						t.Fatal(err)
+					}
+					leases[i] = lease
+				}
+				in := f.Join(func(s *locktest.Link) {
+					both, err := migrating.New(s.Locker, migrating.FromLocker(old))
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.Locker = both
+				})
+				time.Sleep(time.Minute)
+				attempts, reads := in.Link.Attempts.Load(), in.Link.GroupReads.Load()
+				time.Sleep(10 * time.Minute)
+				attempts, reads = in.Link.Attempts.Load()-attempts, in.Link.GroupReads.Load()-reads
+				if attempts < 60*n || attempts > 160*n || reads > 800 { // every 3.75 s to 10 s
+					t.Errorf("%d attempts and %d reads in ten minutes", attempts, reads)
+				}
+				for _, step := range []struct {
+					release []driver.Lease
+					owned   int
+				}{{leases[:n/2], c.owned}, {leases[n/2:], n}} {
+					for _, lease := range step.release {
+						if err := old.Release(t.Context(), lease); err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(12 * time.Second)
+					if got := len(in.Owned()); got != step.owned {
+						t.Errorf("%d owned, want %d", got, step.owned)
+					}
+				}
+				f.End()
+			})
+		})
+	}
 }
 
 // Failed attempts at partitions are reported and repeated, whatever the failure is.

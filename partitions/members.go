@@ -40,7 +40,7 @@ func (r *run) join() {
 		taken = taken && (row.known || driver.Lasting(row.err)) // one that was not read may be free
 	}
 	r.standingBy = taken && len(free) == 0
-	for among := 8; len(free) > 0; among *= 2 { // random, so that instances that start together try different ones
+	for among := 8; len(free) > 0; among = 2 * min(among, len(free)) { // random, so that instances that start together try different ones
 		k := timing.RandomInt(min(among, len(free)))
 		h, err := r.table.acquire(r.ctx, free[k], withoutWork(r.lock), r.emit)
 		if err == nil {
@@ -53,6 +53,7 @@ func (r *run) join() {
 			r.backOff()
 			return
 		}
+		r.table.rows[free[k]].refuse(r.client.Now(), r.settings.quiet, r.settings.every)
 		free = slices.Delete(free, k, k+1)
 	}
 	r.readWithin(timing.Jitter(r.settings.quiet, 0.5))

@@ -318,8 +318,10 @@ func (r *run) acquireAll(partitions []int, beyondShare bool) int {
 		missed.Store(true)
 		if !heldByAnother(err) {
 			failed.Store(true)
+			return false
 		}
-		return heldByAnother(err)
+		r.table.rows[i].refuse(r.client.Now(), r.settings.quiet, r.settings.every)
+		return true
 	})
 	if acquired.Load() > 0 || !failed.Load() {
 		r.failedRounds = 0

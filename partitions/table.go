@@ -44,6 +44,8 @@ type row struct {
 	holder    *sightings.Sighting // the last one seen, or nil
 	unchanged time.Duration       // for how long, at least, the holder had not renewed at the last read
 	askAgain  time.Duration       // when to ask again for an owner that was asked for
+	refusals  int                 // of attempts in a row at a lock that was read as free
+	tryAgain  time.Duration       // when to make the next one after them
 
 	state          driver.State
 	err            error // of the last read
@@ -213,7 +215,10 @@ func (t *table) addOwners(ctx context.Context, each time.Duration, rows []int, r
 
 // update records what was read; memory has the client's sightings of holders.
 func (r *row) update(name string, rec driver.Record, err error, memory *sightings.Memory, now time.Duration) {
-	r.err, r.known = err, err == nil && rec.State != driver.StateUnknown
+	if rec.State == driver.StateHeld {
+		r.refusals, r.tryAgain = 0, 0
+	}
+	r.err, r.known = err, err == nil && rec.State != driver.StateUnknown && now >= r.tryAgain
 	if !r.known {
 		return
 	}
@@ -226,6 +231,15 @@ func (r *row) update(name string, rec driver.Record, err error, memory *sighting
 	}
 	if r.free.setOnce(now); r.owner() != plan.Nobody {
 		r.free.set = false
+	}
+}
+
+// refuse notes that another holds a lock, although it was read as free: it may be held in a way that no record shows, as the old
+// lock of package migrating. So it is unknown until the backoff is over, or a read shows it held.
+func (r *row) refuse(now, first, most time.Duration) {
+	if r.state == driver.StateFree {
+		r.known, r.tryAgain = false, now+timing.Backoff(r.refusals, first, most)
+		r.refusals++
 	}
 }
 
