@@ -103,10 +103,10 @@ func (r *LeaderAwareRunner) Leader(ctx context.Context) (Record, error) {
 // its own context, it does not wait.
 func (r *LeaderAwareRunner) StepDown(ctx context.Context) error { return r.core.StepDown(ctx) }
 
-// Close ends the runner: Run and RunTaskOnLeader return ErrClosed, a running task's context ends,
-// and the lock is released when the task has returned. Close waits for that. If ctx ends before,
-// the lease is no longer renewed, as with StepDown. Further calls wait too. If a task calls Close
-// with its own context, it does not wait.
+// Close ends the runner: Run returns ErrClosed, and so does RunTaskOnLeader, unless its task has begun:
+// then it returns the task's result. A running task's context ends, and the lock is released when the
+// task has returned. Close waits for that. If ctx ends before, the lease is no longer renewed, as with
+// StepDown. Further calls wait too. If a task calls Close with its own context, it does not wait.
 func (r *LeaderAwareRunner) Close(ctx context.Context) error { return r.core.Close(ctx) }
 
 // Heartbeat reports to the stall watchdog that the task whose context ctx descends from is alive;

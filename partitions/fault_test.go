@@ -15,7 +15,9 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/retry"
 	"github.com/holdfast-go/holdfast/drivers/memory"
+	"github.com/holdfast-go/holdfast/migrating"
 	"github.com/holdfast-go/holdfast/partitions"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -77,6 +79,64 @@ func TestPartitionsBackOff(t *testing.T) {
 		f.UntilEven(10 * time.Second)
 		f.End()
 	})
+}
+
+// With a migrating.Locker, the locks of programs with the old lock alone are read as free, and attempts at them are refused. Each is asked
+// for at about every read, no more often, and those that become free are acquired soon.
+func TestPartitionsHeldByTheOldLockAlone(t *testing.T) {
+	const n = 100
+	for what, c := range map[string]struct {
+		name  string
+		owned int // when half of the locks are released
+	}{
+		"partitions":   {"group/partition-%04d", n / 2},
+		"member locks": {"group/partition-member-%04d", n},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := locktest.NewFleet(t, n)
+				old := memory.NewStore().Locker()
+				leases := make([]driver.Lease, n)
+				for i := range leases {
+					name := fmt.Sprintf(c.name, i)
+					lease, err := old.TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID(name), TTL: time.Hour})
+					if err != nil {
+						t.Fatal(err)
+					}
+					leases[i] = lease
+				}
+				in := f.Join(func(s *locktest.Link) {
+					both, err := migrating.New(s.Locker, migrating.FromLocker(old))
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.Locker = both
+				})
+				time.Sleep(time.Minute)
+				attempts, reads := in.Link.Attempts.Load(), in.Link.GroupReads.Load()
+				time.Sleep(10 * time.Minute)
+				attempts, reads = in.Link.Attempts.Load()-attempts, in.Link.GroupReads.Load()-reads
+				if attempts < 60*n || attempts > 160*n || reads > 800 { // every 3.75 s to 10 s
+					t.Errorf("%d attempts and %d reads in ten minutes", attempts, reads)
+				}
+				for _, step := range []struct {
+					release []driver.Lease
+					owned   int
+				}{{leases[:n/2], c.owned}, {leases[n/2:], n}} {
+					for _, lease := range step.release {
+						if err := old.Release(t.Context(), lease); err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(12 * time.Second)
+					if got := len(in.Owned()); got != step.owned {
+						t.Errorf("%d owned, want %d", got, step.owned)
+					}
+				}
+				f.End()
+			})
+		})
+	}
 }
 
 // Failed attempts at partitions are reported and repeated, whatever the failure is.
@@ -144,6 +204,71 @@ func TestPartitionsPartlyFailedReads(t *testing.T) {
 		}
 		f.End()
 	})
+}
+
+// A store without a batch read is asked for the records one after another, 16 at a time, and is always so slow that a call ends at its
+// time limit among the partitions or among the member locks. Every instance reads all of them nevertheless.
+func TestPartitionsSlowStore(t *testing.T) {
+	for _, each := range []time.Duration{200 * time.Millisecond, 500 * time.Millisecond} {
+		t.Run(each.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := locktest.NewFleet(t, 64)
+				slow := func(s *locktest.Link) {
+					s.Locker = driver.Intercept(s.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+						a := next(ctx, call)
+						for i := range a.Errs {
+							if i%16 == 0 {
+								retry.Wait(ctx, each)
+							}
+							if call.Method == driver.MethodInspectBatch && ctx.Err() != nil {
+								a.Records[i], a.Errs[i] = holdfast.Record{}, ctx.Err()
+							}
+						}
+						return a
+					})
+				}
+				f.Join(slow)
+				f.UntilEven(30 * time.Second)
+				f.Join(slow)
+				f.Join(slow)
+				t.Log("even after", f.UntilEven(time.Minute))
+				f.End()
+			})
+		})
+	}
+}
+
+// An instance that can read none of the member locks does not stand by: other members may be alive, so what is free is not its to take.
+// Damaged ones cannot be acquired: then it does.
+func TestPartitionsUnreadMembersAreNotTaken(t *testing.T) {
+	for err, want := range map[error]int{context.DeadlineExceeded: 0, driver.ErrDamaged: 6} {
+		t.Run(err.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := locktest.EvenFleet(t, 6, 1, 3*time.Second)
+				var unread atomic.Bool
+				unread.Store(true)
+				two := f.Join(func(s *locktest.Link) {
+					s.Locker = driver.Intercept(s.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+						a := next(ctx, call)
+						for i, name := range call.Names {
+							if call.Method == driver.MethodInspectBatch && unread.Load() && strings.Contains(name, "member") {
+								a.Records[i], a.Errs[i] = holdfast.Record{}, err
+							}
+						}
+						return a
+					})
+				})
+				f.Kill(f.Live[0])
+				time.Sleep(time.Minute)
+				if owned := two.Owned(); len(owned) != want {
+					t.Errorf("owned without a member lock: %v", owned)
+				}
+				unread.Store(false)
+				f.UntilEven(15 * time.Second)
+				f.End()
+			})
+		})
+	}
 }
 
 // One read that returns owners of long ago moves nothing.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/internal/engine"
 	"github.com/holdfast-go/holdfast/internal/event"
 	"github.com/holdfast-go/holdfast/internal/plan"
@@ -30,13 +31,16 @@ func (r *run) join() {
 		return
 	}
 	var free []int
+	taken := true
 	for i := r.n; i < len(r.table.rows); i++ {
-		if r.table.rows[i].owner() == plan.Nobody {
+		row := &r.table.rows[i]
+		if row.owner() == plan.Nobody {
 			free = append(free, i)
 		}
+		taken = taken && (row.known || driver.Lasting(row.err)) // one that was not read may be free
 	}
-	r.standingBy = len(free) == 0
-	for among := 8; len(free) > 0; among *= 2 { // random, so that instances that start together try different ones
+	r.standingBy = taken && len(free) == 0
+	for among := 8; len(free) > 0; among = 2 * min(among, len(free)) { // random, so that instances that start together try different ones
 		k := timing.RandomInt(min(among, len(free)))
 		h, err := r.table.acquire(r.ctx, free[k], withoutWork(r.lock), r.emit)
 		if err == nil {
@@ -49,6 +53,7 @@ func (r *run) join() {
 			r.backOff()
 			return
 		}
+		r.table.rows[free[k]].refuse(r.client.Now(), r.settings.quiet, r.settings.every)
 		free = slices.Delete(free, k, k+1)
 	}
 	r.readWithin(timing.Jitter(r.settings.quiet, 0.5))

@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/retry"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/partitions"
 	"github.com/holdfast-go/holdfast/test/locktest"
@@ -46,6 +48,54 @@ func TestPartitionsSpread(t *testing.T) {
 		dead := f.LeastMoves(f.Live[:1], 0)
 		f.Kill(first)
 		check("6 to 5", dead, locktest.FleetTTL+6*time.Second)
+		f.End()
+	})
+}
+
+// When an instance joins a large group, nearly every partition has an owner that gives some up. Each instance watches a few of them, and
+// reads while they move, so that the shares become even as soon.
+func TestPartitionsWatchFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, most = 400, 32
+		f := locktest.NewFleet(t, n)
+		var mu sync.Mutex
+		calls := 0
+		counted := func(s *locktest.Link) {
+			watched := 0
+			s.Locker = driver.Intercept(s.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+				a := next(ctx, call)
+				if call.Method != driver.MethodWake || strings.Contains(call.Name, "member") || strings.Contains(call.Name, "notice") {
+					return a
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				calls++
+				if watched++; watched > most {
+					t.Errorf("%d watches of partitions in one instance", watched)
+				}
+				stop := a.Stop
+				a.Stop = func() {
+					stop()
+					mu.Lock()
+					defer mu.Unlock()
+					watched--
+				}
+				return a
+			})
+		}
+		for range 4 {
+			f.Join(counted)
+		}
+		f.UntilEven(5 * time.Second)
+		time.Sleep(time.Minute)
+		calls = 0
+		reads := f.Live[0].Link.GroupReads.Load()
+		f.Join(counted)
+		t.Log("even after", f.UntilEven(locktest.FleetTrial+3*time.Second))
+		time.Sleep(time.Minute)
+		if reads = f.Live[0].Link.GroupReads.Load() - reads; reads > 40 || calls > 5*n/2 {
+			t.Errorf("%d reads of one instance, %d watches of all", reads, calls)
+		}
 		f.End()
 	})
 }
@@ -119,10 +169,30 @@ func TestPartitionsLastAcquiredReturnedFirst(t *testing.T) {
 	})
 }
 
-// While nothing happens, each instance only renews and reads at the interval of WithRebalanceEvery.
+// While nothing happens, each instance only renews and reads at the interval of WithRebalanceEvery, also if its watches fail again and
+// again.
 func TestPartitionsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.EvenFleet(t, 32, 4, 2*time.Second, partitions.WithRebalanceEvery(5*time.Second))
+		f := locktest.NewFleet(t, 32, partitions.WithRebalanceEvery(5*time.Second))
+		for range 4 {
+			f.Join(func(s *locktest.Link) {
+				s.Locker = driver.Intercept(s.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+					a := next(ctx, call)
+					if call.Method == driver.MethodWake {
+						ctx, cancel := context.WithCancel(ctx)
+						stop := a.Stop
+						a.Stop = func() { stop(); cancel() }
+						go func() {
+							for retry.Wait(ctx, time.Second) {
+								call.Wake(driver.Wakeup{Kind: driver.WakingEnded})
+							}
+						}()
+					}
+					return a
+				})
+			})
+		}
+		f.UntilEven(2 * time.Second)
 		time.Sleep(10 * time.Second)
 		in := f.Live[0]
 		reads, attempts, single := in.Link.GroupReads.Load(), in.Link.Attempts.Load(), in.Link.SingleReads.Load()

@@ -17,10 +17,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/timing"
 )
 
-// Concurrency limits of one instance: of requests and single reads, and of releases.
+// Concurrency limits of one instance: of requests and single reads, of releases, and of watches of partitions.
 const (
 	maxRequests = 16
 	maxReleases = 64
+	maxWatched  = 32
 )
 
 // run is one call of Run: this instance among the others. Run's goroutine reads the records, joins
@@ -318,8 +319,10 @@ func (r *run) acquireAll(partitions []int, beyondShare bool) int {
 		missed.Store(true)
 		if !heldByAnother(err) {
 			failed.Store(true)
+			return false
 		}
-		return heldByAnother(err)
+		r.table.rows[i].refuse(r.client.Now(), r.settings.quiet, r.settings.every)
+		return true
 	})
 	if acquired.Load() > 0 || !failed.Load() {
 		r.failedRounds = 0
@@ -352,10 +355,11 @@ func (r *run) backingOff() bool {
 
 // watchOthers makes the next read follow what other instances do. This instance watches the notice
 // lock, the member locks, since the others share the work of a member that leaves, and the
-// partitions that are about to move. While some are free, it reads more often.
+// partitions that are about to move. Of these only some: after a join nearly all of a group can be, and on
+// some backends each watch is a request of its own. It reads more often while there are others, or free ones.
 func (r *run) watchOthers(p plan.Plan, owners []string, settled bool) {
 	r.watch(r.noticeLock(), true)
-	free := false
+	free, moving := false, 0
 	for i := range r.table.rows {
 		row := &r.table.rows[i]
 		member, o := i >= r.n, row.owner()
@@ -363,12 +367,18 @@ func (r *run) watchOthers(p plan.Plan, owners []string, settled bool) {
 			o = owners[i]
 		}
 		wanted := o != plan.Nobody && o != r.me && (member || p.GivesUp(o))
-		r.watch(r.table.names[i], wanted)
+		if wanted && !member {
+			moving++
+		}
+		r.watch(r.table.names[i], wanted && (member || moving <= maxWatched))
 		if left, ok := row.expiresIn(); ok && wanted {
 			// Many instances wait for the same expiry: spread them a little.
 			r.readWithin(left + time.Millisecond + timing.RandomDuration(10*time.Millisecond))
 		}
 		free = free || !member && o == plan.Nobody
+	}
+	if moving > maxWatched && r.client.Watches() {
+		r.readWithin(timing.Jitter(r.settings.quiet, 0.5))
 	}
 	if free && settled {
 		r.readWithin(timing.Backoff(r.freeReads, 2*r.settings.gap, r.settings.every))
@@ -381,7 +391,11 @@ func (r *run) watch(name string, wanted bool) {
 	stop, watched := r.watches[name]
 	switch {
 	case wanted && !watched && r.client.Watches():
-		r.watches[name] = r.client.Capabilities().Waker.Wake(name, "", func(driver.Wakeup) { r.readSoon() })
+		r.watches[name] = r.client.Capabilities().Waker.Wake(name, "", func(up driver.Wakeup) {
+			if up.Kind != driver.WakingEnded {
+				r.readSoon()
+			}
+		})
 	case !wanted && watched:
 		stop()
 		delete(r.watches, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -43,9 +44,12 @@ type row struct {
 	holder    *sightings.Sighting // the last one seen, or nil
 	unchanged time.Duration       // for how long, at least, the holder had not renewed at the last read
 	askAgain  time.Duration       // when to ask again for an owner that was asked for
+	refusals  int                 // of attempts in a row at a lock that was read as free
+	tryAgain  time.Duration       // when to make the next one after them
 
 	state          driver.State
-	known          bool // the last read returned it
+	err            error // of the last read
+	known          bool  // the last read returned it
 	remainingKnown bool
 	stuck          bool // not renewed for its whole TTL by our own clock
 }
@@ -78,35 +82,61 @@ func newTable(c *engine.Client, group string, n int, memory time.Duration, holds
 // each limits the time of one call, all that of a listing. A record that cannot be read is unknown;
 // if none can be read, the first error is returned.
 func (t *table) read(ctx context.Context, each, all time.Duration) error {
-	t.unreadable = engine.Failures{}
+	rows := make([]int, len(t.names))
+	for i := range rows {
+		rows[i] = i
+	}
 	switch a := t.client.Capabilities(); {
 	case a.BatchInspector != nil:
-		for from := 0; from < len(t.names); from += batchread.MaxNames {
-			names := t.names[from:min(from+batchread.MaxNames, len(t.names))]
-			limited, cancel := context.WithTimeout(ctx, each)
-			recs, errs := batchread.Inspect(limited, a.BatchInspector, "", names)
-			cancel()
-			t.update(ctx, each, from, recs, errs)
+		for batch := range slices.Chunk(rows, batchread.MaxNames) {
+			for len(batch) > 0 {
+				batch = t.readBatch(ctx, each, a.BatchInspector, batch)
+			}
 		}
 	case a.Lister != nil:
 		recs, errs, err := t.list(ctx, all, a.Lister)
 		if err != nil {
 			return err
 		}
-		t.update(ctx, each, 0, recs, errs)
+		t.update(ctx, each, rows, recs, errs)
 	default:
-		recs, errs := make([]driver.Record, len(t.names)), make([]error, len(t.names))
-		which := make([]int, len(t.names))
-		for i := range which {
-			which[i] = i
+		recs, errs := make([]driver.Record, len(rows)), make([]error, len(rows))
+		t.readEach(ctx, each, rows, recs, errs, rows)
+		t.update(ctx, each, rows, recs, errs)
+	}
+	t.unreadable = engine.Failures{}
+	for i := range t.rows {
+		if err := t.rows[i].err; err != nil {
+			t.unreadable.Add(t.names[i], err)
 		}
-		t.readEach(ctx, each, 0, recs, errs, which)
-		t.update(ctx, each, 0, recs, errs)
 	}
 	if len(t.unreadable.Names) == len(t.names) {
 		return t.unreadable.First
 	}
 	return nil
+}
+
+// readBatch reads the records of rows in one call, and returns the rows to ask for again. A driver whose store does not read in
+// batches (S3) makes a request for each name, and the last ones of a call may never have the time: so the rest is asked for again
+// while each call brings some.
+func (t *table) readBatch(ctx context.Context, each time.Duration, inspector driver.BatchInspector, rows []int) (rest []int) {
+	names := make([]string, len(rows))
+	for i, row := range rows {
+		names[i] = t.names[row]
+	}
+	limited, cancel := context.WithTimeout(ctx, each)
+	recs, errs := batchread.Inspect(limited, inspector, "", names)
+	cancel()
+	for i, err := range errs {
+		if errors.Is(err, context.DeadlineExceeded) {
+			rest = append(rest, rows[i])
+		}
+	}
+	t.update(ctx, each, rows, recs, errs)
+	if len(rest) == len(rows) {
+		return nil
+	}
+	return rest
 }
 
 // list reads all records by a listing. An error means that some are missing.
@@ -134,25 +164,21 @@ func (t *table) list(ctx context.Context, limit time.Duration, lister driver.Lis
 	return recs, errs, nil
 }
 
-// update puts what was read into the rows from the first one on.
-func (t *table) update(ctx context.Context, each time.Duration, first int, recs []driver.Record, errs []error) {
-	t.addOwners(ctx, each, first, recs, errs)
+// update puts what was read into these rows.
+func (t *table) update(ctx context.Context, each time.Duration, rows []int, recs []driver.Record, errs []error) {
+	t.addOwners(ctx, each, rows, recs, errs)
 	now := t.client.Now() // after the replies, so that what was read is older
-	for i, rec := range recs {
-		name := t.names[first+i]
-		if errs[i] != nil {
-			t.unreadable.Add(name, errs[i])
-		}
-		t.rows[first+i].update(name, rec, errs[i], t.client.Sightings(), now)
+	for i, row := range rows {
+		t.rows[row].update(t.names[row], recs[i], errs[i], t.client.Sightings(), now)
 	}
 }
 
-// readEach reads single records, a few at a time. The indexes count from the first row on.
-func (t *table) readEach(ctx context.Context, each time.Duration, first int, recs []driver.Record, errs []error, which []int) {
+// readEach reads single records, a few at a time: those of which of the rows.
+func (t *table) readEach(ctx context.Context, each time.Duration, rows []int, recs []driver.Record, errs []error, which []int) {
 	forEach(which, func(i int) bool {
 		limited, cancel := context.WithTimeout(ctx, each)
 		defer cancel()
-		recs[i], errs[i] = t.client.Inspect(limited, t.names[first+i]) // measured
+		recs[i], errs[i] = t.client.Inspect(limited, t.names[rows[i]]) // measured
 		return true
 	})
 }
@@ -160,15 +186,15 @@ func (t *table) readEach(ctx context.Context, each time.Duration, first int, rec
 // addOwners asks for the owners that a batched read did not contain (Azure Blob Storage), with a
 // call for each. An owner is remembered while its lock is held under the same token. Where the read
 // does not contain tokens either, the owner is remembered for a while if nothing is moving.
-func (t *table) addOwners(ctx context.Context, each time.Duration, first int, recs []driver.Record, errs []error) {
+func (t *table) addOwners(ctx context.Context, each time.Duration, rows []int, recs []driver.Record, errs []error) {
 	var unknown []int
 	now := t.client.Now()
 	for i := range recs {
-		rec, row := &recs[i], &t.rows[first+i]
+		rec, row := &recs[i], &t.rows[rows[i]]
 		if errs[i] != nil || rec.State != driver.StateHeld || rec.Owner != "" {
 			continue
 		}
-		if owner, ok := t.holds(first + i); ok {
+		if owner, ok := t.holds(rows[i]); ok {
 			rec.Owner = owner
 			continue
 		}
@@ -184,12 +210,15 @@ func (t *table) addOwners(ctx context.Context, each time.Duration, first int, re
 			row.askAgain = now + timing.Jitter(t.memory, 0.2)
 		}
 	}
-	t.readEach(ctx, each, first, recs, errs, unknown)
+	t.readEach(ctx, each, rows, recs, errs, unknown)
 }
 
 // update records what was read; memory has the client's sightings of holders.
 func (r *row) update(name string, rec driver.Record, err error, memory *sightings.Memory, now time.Duration) {
-	r.known = err == nil && rec.State != driver.StateUnknown
+	if rec.State == driver.StateHeld {
+		r.refusals, r.tryAgain = 0, 0
+	}
+	r.err, r.known = err, err == nil && rec.State != driver.StateUnknown && now >= r.tryAgain
 	if !r.known {
 		return
 	}
@@ -202,6 +231,15 @@ func (r *row) update(name string, rec driver.Record, err error, memory *sighting
 	}
 	if r.free.setOnce(now); r.owner() != plan.Nobody {
 		r.free.set = false
+	}
+}
+
+// refuse notes that another holds a lock, although it was read as free: it may be held in a way that no record shows, as the old
+// lock of package migrating. So it is unknown until the backoff is over, or a read shows it held.
+func (r *row) refuse(now, first, most time.Duration) {
+	if r.state == driver.StateFree {
+		r.known, r.tryAgain = false, now+timing.Backoff(r.refusals, first, most)
+		r.refusals++
 	}
 }
 

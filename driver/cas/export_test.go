@@ -18,3 +18,10 @@ func ExpiresAt(name string, data []byte) (time.Duration, error) {
 	rec, err := decode(lockrecord.Key(name), name, data, driver.ByServer)
 	return rec.Expires, err
 }
+
+// Watched returns how many names are watched, or were and may not be again yet.
+func (l *Locker) Watched() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting)
+}

@@ -50,8 +50,16 @@ func (l *Locker) Wake(name string, id driver.WaiterID, wake func(driver.Wakeup))
 	if w == nil {
 		w = &waiting{waiters: map[driver.WaiterID]*waiter{}}
 		w.follower = waitqueue.NewFollower(l.calls.Context(), waitqueue.Source{
-			Open: func(ctx context.Context) (waitqueue.Events, error) { return l.open(ctx, name, w) }, Go: l.calls.Go,
-		}, waitqueue.Settings{LongestRetry: longestRetry, LongestBlind: 1})
+			Open: func(ctx context.Context) (waitqueue.Events, error) { return l.open(ctx, name, w) },
+			Go: func(run func()) bool {
+				return l.calls.Go(func() {
+					run()
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					l.drop(name, w)
+				})
+			},
+		}, waitqueue.Settings{LongestRetry: longestRetry, Linger: -1, LongestBlind: 1})
 		l.waiting[name] = w
 	}
 	one := w.waiters[id]
@@ -69,13 +77,19 @@ func (l *Locker) Wake(name string, id driver.WaiterID, wake func(driver.Wakeup))
 		if one.watches--; one.watches > 0 {
 			return
 		}
-		if delete(w.waiters, id); len(w.waiters) == 0 {
-			w.follower.Shut()
-			if l.waiting[name] == w {
-				delete(l.waiting, name)
-			}
-		}
+		delete(w.waiters, id)
+		l.drop(name, w)
 	})
+}
+
+// drop ends the watch of a name for which nobody waits any more. One that has failed is kept until its backoff is over: the next
+// waiter would otherwise try again at once. mu is held.
+func (l *Locker) drop(name string, w *waiting) {
+	if len(w.waiters) > 0 || l.waiting[name] != w || !w.follower.Usable() && w.follower.Running() {
+		return
+	}
+	w.follower.Shut()
+	delete(l.waiting, name)
 }
 
 // stopWatches ends all watches.

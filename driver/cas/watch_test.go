@@ -268,3 +268,31 @@ func TestWaiterWithoutAPositionAsksAgain(t *testing.T) {
 		}
 	})
 }
+
+// Where a watch fails, many short waits for a lock one after another do not repeat it at once. Of the name nothing is kept.
+func TestShortWaitsDoNotBypassTheBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		watch := func(context.Context, string, func(cas.Value)) error {
+			attempts++
+			return driver.Denied(errors.New("no right to watch"))
+		}
+		l := open(t, newStore(), cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: watch, ProbeRounds: -1})
+		for range 1000 {
+			ended := false
+			stop := l.Wake("n", "w", func(up driver.Wakeup) { ended = ended || up.Kind == driver.WakingEnded })
+			synctest.Wait()
+			stop()
+			if time.Sleep(time.Millisecond); !ended {
+				t.Fatal("a waiter is not notified that nothing wakes it")
+			}
+		}
+		if attempts > 20 { // after 50 ms to 100 ms
+			t.Errorf("%d attempts to watch in a second of 1,000 waits", attempts)
+		}
+		time.Sleep(time.Second)
+		if n := l.Watched(); n != 0 {
+			t.Errorf("%d names are kept", n)
+		}
+	})
+}

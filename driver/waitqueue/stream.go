@@ -27,7 +27,7 @@ const (
 	EarlyMost = 1000
 )
 
-// Settings are the times of a stream. Those that are 0 have their defaults.
+// Settings are the times of a stream. Those that are 0 have their defaults. With a negative Linger a stream is closed at once.
 type Settings struct {
 	LongestRetry, Linger, LongestBlind time.Duration
 	// Random returns a duration from 0 up to d, excluding d, which is more than 0. Clients of a server that

@@ -160,6 +160,30 @@ func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 	})
 }
 
+// A task that has begun when Close is called decides the result of its call.
+func TestRunTaskOnLeader_CloseDuringTheTask(t *testing.T) {
+	for _, want := range []error{nil, locktest.ErrInjected} {
+		synctest.Test(t, func(t *testing.T) {
+			r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
+			closed := make(chan error, 1)
+			ran, err := r.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
+				go func() { closed <- r.Close(context.Background()) }()
+				<-ctx.Done()
+				if !errors.Is(context.Cause(ctx), holdfast.ErrClosed) {
+					t.Errorf("the task's context ended with %v", context.Cause(ctx))
+				}
+				return want
+			})
+			if !ran || !errors.Is(err, want) || errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("RunTaskOnLeader: %v, %v; want the task's result %v", ran, err, want)
+			}
+			if err := <-closed; err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+}
+
 // A call during the release of the lock waits, and then leads again.
 func TestRunTaskOnLeader_CallDuringTheRelease(t *testing.T) {
 	for _, mode := range []string{"RunTaskOnLeader", "Run"} {
