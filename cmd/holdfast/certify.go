@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
+	"github.com/holdfast-go/holdfast/driver/retry"
 	"github.com/holdfast-go/holdfast/lockertest"
 )
 
@@ -62,6 +63,13 @@ Example: a report to keep
 // benchTimeout limits the measurement of calls. That takes a minute, but would wait for ever for a lock that is never granted. Tests
 // shorten it.
 var benchTimeout = 5 * time.Minute
+
+// partAttempts is how often a part is tried if one of its calls is not answered, as lockertest does with a clause: a server may be out of
+// reach for a moment.
+const partAttempts = 3
+
+// partPause is the pause before another attempt. Tests shorten it.
+var partPause = 5 * time.Second
 
 // removeTimeout bounds the removal of what certify has made.
 const removeTimeout = 2 * time.Minute
@@ -162,13 +170,18 @@ func (c *certificate) examine(ctx context.Context, a *app, own string, soaking t
 	}
 	measuring, cancel := context.WithTimeout(ctx, benchTimeout)
 	defer cancel()
-	c.Calls, err = bench.Run(measuring, own, bench.Options{Rounds: 50, HandOvers: 10, Crashes: 5,
-		Progress: func(what string) { a.log.Infof("%s …", what) }})
+	err = untilAnswered(measuring, func(int) (err error) {
+		c.Calls, err = bench.Run(measuring, own, bench.Options{Rounds: 50, HandOvers: 10, Crashes: 5,
+			Progress: func(what string) { a.log.Infof("%s …", what) }})
+		return err
+	})
 	slow := measuring.Err() != nil && !errors.Is(err, driver.ErrHeld) // it waited for no lock, so calls take long
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case slow:
 		err = fmt.Errorf("the measurements were not finished within %s: %w", driver.FormatDuration(benchTimeout), err)
+	case !driver.OutcomeKnown(err):
+		err = fmt.Errorf("the measurements could not be finished: %w", err)
 	default:
 		c.Broken = append(c.Broken, brokenClause{Clause: "clients", Says: "A lock that is released goes to another client, and one whose " +
 			"holder has crashed is taken over.", Failures: []string{driver.ErrorText(err)}})
@@ -187,6 +200,17 @@ func (c *certificate) examine(ctx context.Context, a *app, own string, soaking t
 		err = c.check(ctx, own)
 	}
 	return err
+}
+
+// untilAnswered tries a part until its error says something of the backend. try counts from 0.
+func untilAnswered(ctx context.Context, part func(try int) error) error {
+	for try := 0; ; try++ {
+		err := part(try)
+		answered := driver.OutcomeKnown(err) || errors.Is(err, errors.ErrUnsupported)
+		if answered || try == partAttempts-1 || !retry.Wait(ctx, partPause) {
+			return err
+		}
+	}
 }
 
 // check asks the driver what it finds of the server. It only reads.
