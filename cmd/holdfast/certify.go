@@ -89,6 +89,7 @@ func (c *certifyCmd) Run(a *app) error {
 	secrets := backends.SecretValues(a.backend)
 	err := backends.WithoutSecrets(report.examine(ctx, a, own, c.For), secrets)
 	late := ctx.Err() != nil
+	report.Complete = err == nil && !late
 	if late {
 		a.log.Infof("removing what was made …")
 	}
@@ -100,7 +101,9 @@ func (c *certifyCmd) Run(a *app) error {
 	if len(report.Broken) > 0 {
 		missing = "the report is not complete"
 	}
-	switch signal := interrupted(); { // also by a signal during the removal, which goes on
+	signal := interrupted() // also during the removal, which goes on
+	switch {
+	case report.Complete: // such a signal takes nothing from it
 	case signal != 0:
 		err = exitcode.With(exitcode.Signal+int(signal), fmt.Errorf("interrupted: %s", missing))
 	case late:
@@ -108,7 +111,6 @@ func (c *certifyCmd) Run(a *app) error {
 	case err != nil && exitcode.Of(err) != exitcode.Usage:
 		err = exitcode.With(codeWrong, err)
 	}
-	report.Complete = err == nil
 	report.finish(a.backend, c.Hosts)
 	var writing error
 	switch {
@@ -125,6 +127,8 @@ func (c *certifyCmd) Run(a *app) error {
 		return writing
 	case err != nil:
 		return err
+	case signal != 0:
+		return exitcode.With(exitcode.Signal+int(signal), nil)
 	case report.Verdict == driver.LevelWrong, removal != nil:
 		return exitcode.With(codeWrong, nil)
 	case report.Verdict == driver.LevelDoubtful:

@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,15 +189,20 @@ func TestCertifySick(t *testing.T) {
 		return
 	}
 	t.Setenv(envBackend, "")
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
 	removed := 0
 	for name, around := range map[string]func(context.Context, driver.Call, driver.Next) driver.Answer{
 		"healthy": passOn, "sick": letsTwoWin, "careless": passOn, "talkative": showsItsKey, "shut": passOn,
 		"stingy": grantsNoMore, "hoarding": grantsNoCrashed, "stuck": letsTwoWinThenGrantsNone, "unsteady": answersTheSecondTime(),
-		"mute": passOn, "silent": renewsNoMore,
+		"mute": passOn, "silent": renewsNoMore, "interrupted": passOn,
 	} {
 		store := memory.NewStore()
 		var written fenced
 		lateWrites := 0
+		var running context.Context // of certify
 		driver.Register(driver.Description{
 			Name: "Test", Schemes: []string{name}, Examples: []driver.Example{{URL: name + "://HOST/TABLE", Help: "a store of a test"}},
 			Params: []string{"apikey"}, Secrets: []string{"apikey"},
@@ -205,9 +212,19 @@ func TestCertifySick(t *testing.T) {
 				}
 				return driver.Intercept(store.Locker(), around), nil
 			},
+			OpenForCheck: func(ctx context.Context, _ string) (driver.Locker, error) {
+				running = ctx
+				return driver.Intercept(store.Locker(), around), nil
+			},
 			Apart: func(rawURL, _ string) (string, func(context.Context) error) {
 				return rawURL, func(context.Context) error {
 					removed, store, written = removed+1, memory.NewStore(), fenced{}
+					if name == "interrupted" {
+						if err := self.Signal(syscall.SIGTERM); err != nil {
+							return err
+						}
+						<-running.Done()
+					}
 					return nil
 				}
 			},
@@ -242,6 +259,13 @@ func TestCertifySick(t *testing.T) {
 	report, text, code = certified(t, "unsteady://db.example.internal/table")
 	if code != 0 || !report.Complete || len(report.Broken) > 0 || report.Calls == nil || report.Calls.Renew.Count < 50 {
 		t.Errorf("calls that are not answered at first: code %d: %s", code, text)
+	}
+	wanted := 0
+	if runtime.GOOS != "windows" { // there a process cannot send itself a signal
+		report, text, code = certified(t, "interrupted://db.example.internal/table")
+		if wanted = 1; code != 128+int(syscall.SIGTERM) || !report.Complete || report.Verdict != driver.LevelOK {
+			t.Errorf("a signal during the removal: code %d: %s", code, text)
+		}
 	}
 	report, text, code = certified(t, "careless://db.example.internal/table")
 	if code != codeWrong || len(report.Broken) != 1 || report.Broken[0].Clause != "guard/late-write" {
@@ -310,8 +334,8 @@ func TestCertifySick(t *testing.T) {
 		!strings.Contains(out, "were not finished within 1ms") {
 		t.Errorf("a slow store: code %d: %s", code, out)
 	}
-	if removed != 18 {
-		t.Errorf("%d removals after 18 runs", removed)
+	if wanted += 18; removed != wanted {
+		t.Errorf("%d removals after %d runs", removed, wanted)
 	}
 }
 
