@@ -94,7 +94,7 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 		if err := repeatBreak(ctx, breaker, record); err != nil {
 			return err
 		}
-		a.log.Infof("%q is broken already: it becomes free in %s at the latest", b.Name, describe.Left(record))
+		a.log.Infof("%q is broken already: it becomes free %s", b.Name, describe.FreeBy(record))
 		return nil
 	}
 	if !b.Yes {
@@ -124,8 +124,8 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	if err != nil {
 		return err
 	}
+	record = b.broken(ctx, client, record)
 	if b.JSON {
-		record.Broken = true
 		return writeJSON(a.stdout, describe.JSON(record))
 	}
 	if others > 0 {
@@ -135,6 +135,20 @@ func (b *breakCmd) breakLock(ctx context.Context, a *app, client *holdfast.Clien
 	}
 	a.log.Infof("%s", describe.Broke(record, b.Now))
 	return nil
+}
+
+// broken reads the record of a holder again that was broken just now: while the user was asked, it may have renewed its lease. Without an
+// answer, or if the lock is free by now, the time left is unknown.
+func (b *breakCmd) broken(ctx context.Context, client *holdfast.Client, record holdfast.Record) holdfast.Record {
+	again, err := client.Inspect(ctx, b.Name)
+	if err == nil {
+		again, err = b.oneHolder(again)
+	}
+	if err == nil && again.Broken && again.Token == record.Token {
+		return again
+	}
+	record.Broken, record.Remaining, record.RemainingKnown = true, 0, false
+	return record
 }
 
 // repeatBreak asks the backend for a break that is in the record already. The outcome of an earlier one may be unknown, such as

@@ -52,13 +52,13 @@ func (l *unrecordedLocker) BreakNow(ctx context.Context, name string, target dri
 }
 
 // runBreak runs the command on a Locker, without a terminal.
-func runBreak(t *testing.T, l holdfast.Locker, b *breakCmd, stderr io.Writer) error {
+func runBreak(t *testing.T, l holdfast.Locker, b *breakCmd, shown io.Writer) error {
 	t.Helper()
 	client, err := holdfast.New(l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{backend: "file:/locks", stdout: io.Discard, stderr: stderr, log: messages.NewLog(stderr, false, false)}
+	a := &app{backend: "file:/locks", stdout: shown, stderr: shown, log: messages.NewLog(shown, false, false)}
 	err = b.breakLock(t.Context(), a, client)
 	a.log.Flush()
 	if err := client.Shutdown(t.Context()); err != nil {
@@ -130,7 +130,7 @@ func TestBreakUnknown(t *testing.T) {
 	for _, c := range []struct {
 		now, endless bool
 		want         string
-	}{{false, false, "becomes free in"}, {true, false, "it is free"}, {false, true, "it is free"}, {true, true, "it is free"}} {
+	}{{false, false, "free when its lease ends"}, {true, false, "it is free"}, {false, true, "it is free"}, {true, true, "it is free"}} {
 		l := &unrecordedLocker{Locker: memory.New(), endless: c.endless}
 		var log strings.Builder
 		err := runBreak(t, l, &breakCmd{Name: "job", Yes: true, Now: c.now, Unknown: true}, &log)
@@ -154,6 +154,51 @@ func TestBreakUnknown(t *testing.T) {
 	}
 	if err := (&breakCmd{Name: "job", Token: &lease.Token, Unknown: true}).Validate(); err == nil {
 		t.Error("--token and --unknown together are accepted")
+	}
+}
+
+// The holder renews its lease between the question and the answer: the time left of before is no limit.
+func TestBreakAfterARenewal(t *testing.T) {
+	for _, c := range []struct {
+		b         breakCmd
+		readAgain bool // the record can be read after the break
+		want      []string
+	}{
+		{breakCmd{}, true, []string{`broke "job": it becomes free in 1m`, " at the latest"}},
+		{breakCmd{}, false, []string{`broke "job": it becomes free when its lease ends, within one TTL (1m)`}},
+		{breakCmd{JSON: true}, true, []string{`"remainingMs":60000,`, `"broken":true`}},
+		{breakCmd{JSON: true}, false, []string{`"remainingMs":null,`, `"broken":true`}},
+	} {
+		now := time.Now()
+		store := memory.NewStore(memory.WithClock(func() time.Time { return now }))
+		holder := store.Locker()
+		req := driver.Request{Name: "job", ID: driver.NewLeaseID("one"), Owner: "one", TTL: time.Minute}
+		lease, err := holder.TryAcquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(50 * time.Second)
+		broken := false
+		l := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+			switch {
+			case call.Method == driver.MethodBreak:
+				broken = true
+				if _, err := holder.Renew(ctx, lease); err != nil {
+					t.Error(err)
+				}
+			case call.Method == driver.MethodInspect && broken && !c.readAgain:
+				return driver.Answer{Err: errors.New("no server")}
+			}
+			return next(ctx, call)
+		})
+		c.b.Name, c.b.Yes = "job", true
+		var shown strings.Builder
+		err = runBreak(t, l, &c.b, &shown)
+		for _, want := range c.want {
+			if err != nil || !strings.Contains(shown.String(), want) {
+				t.Errorf("%+v: error %v, without %q: %s", c, err, want, shown.String())
+			}
+		}
 	}
 }
 

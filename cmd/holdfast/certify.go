@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/cmd/holdfast/internal/exitcode"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/httpstore"
+	"github.com/holdfast-go/holdfast/driver/retry"
 	"github.com/holdfast-go/holdfast/lockertest"
 )
 
@@ -63,6 +64,13 @@ Example: a report to keep
 // shorten it.
 var benchTimeout = 5 * time.Minute
 
+// partAttempts is how often a part is tried if one of its calls is not answered, as lockertest does with a clause: a server may be out of
+// reach for a moment.
+const partAttempts = 3
+
+// partPause is the pause before another attempt. Tests shorten it.
+var partPause = 5 * time.Second
+
 // removeTimeout bounds the removal of what certify has made.
 const removeTimeout = 2 * time.Minute
 
@@ -81,6 +89,7 @@ func (c *certifyCmd) Run(a *app) error {
 	secrets := backends.SecretValues(a.backend)
 	err := backends.WithoutSecrets(report.examine(ctx, a, own, c.For), secrets)
 	late := ctx.Err() != nil
+	report.Complete = err == nil && !late
 	if late {
 		a.log.Infof("removing what was made …")
 	}
@@ -92,7 +101,9 @@ func (c *certifyCmd) Run(a *app) error {
 	if len(report.Broken) > 0 {
 		missing = "the report is not complete"
 	}
-	switch signal := interrupted(); { // also by a signal during the removal, which goes on
+	signal := interrupted() // also during the removal, which goes on
+	switch {
+	case report.Complete: // such a signal takes nothing from it
 	case signal != 0:
 		err = exitcode.With(exitcode.Signal+int(signal), fmt.Errorf("interrupted: %s", missing))
 	case late:
@@ -100,7 +111,6 @@ func (c *certifyCmd) Run(a *app) error {
 	case err != nil && exitcode.Of(err) != exitcode.Usage:
 		err = exitcode.With(codeWrong, err)
 	}
-	report.Complete = err == nil
 	report.finish(a.backend, c.Hosts)
 	var writing error
 	switch {
@@ -117,6 +127,8 @@ func (c *certifyCmd) Run(a *app) error {
 		return writing
 	case err != nil:
 		return err
+	case signal != 0:
+		return exitcode.With(exitcode.Signal+int(signal), nil)
 	case report.Verdict == driver.LevelWrong, removal != nil:
 		return exitcode.With(codeWrong, nil)
 	case report.Verdict == driver.LevelDoubtful:
@@ -162,13 +174,18 @@ func (c *certificate) examine(ctx context.Context, a *app, own string, soaking t
 	}
 	measuring, cancel := context.WithTimeout(ctx, benchTimeout)
 	defer cancel()
-	c.Calls, err = bench.Run(measuring, own, bench.Options{Rounds: 50, HandOvers: 10, Crashes: 5,
-		Progress: func(what string) { a.log.Infof("%s …", what) }})
+	err = untilAnswered(measuring, func(int) (err error) {
+		c.Calls, err = bench.Run(measuring, own, bench.Options{Rounds: 50, HandOvers: 10, Crashes: 5,
+			Progress: func(what string) { a.log.Infof("%s …", what) }})
+		return err
+	})
 	slow := measuring.Err() != nil && !errors.Is(err, driver.ErrHeld) // it waited for no lock, so calls take long
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case slow:
 		err = fmt.Errorf("the measurements were not finished within %s: %w", driver.FormatDuration(benchTimeout), err)
+	case !driver.OutcomeKnown(err):
+		err = fmt.Errorf("the measurements could not be finished: %w", err)
 	default:
 		c.Broken = append(c.Broken, brokenClause{Clause: "clients", Says: "A lock that is released goes to another client, and one whose " +
 			"holder has crashed is taken over.", Failures: []string{driver.ErrorText(err)}})
@@ -187,6 +204,17 @@ func (c *certificate) examine(ctx context.Context, a *app, own string, soaking t
 		err = c.check(ctx, own)
 	}
 	return err
+}
+
+// untilAnswered tries a part until its error says something of the backend. try counts from 0.
+func untilAnswered(ctx context.Context, part func(try int) error) error {
+	for try := 0; ; try++ {
+		err := part(try)
+		answered := driver.OutcomeKnown(err) || errors.Is(err, errors.ErrUnsupported)
+		if answered || try == partAttempts-1 || !retry.Wait(ctx, partPause) {
+			return err
+		}
+	}
 }
 
 // check asks the driver what it finds of the server. It only reads.

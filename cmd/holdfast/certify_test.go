@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -186,13 +189,20 @@ func TestCertifySick(t *testing.T) {
 		return
 	}
 	t.Setenv(envBackend, "")
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
 	removed := 0
 	for name, around := range map[string]func(context.Context, driver.Call, driver.Next) driver.Answer{
 		"healthy": passOn, "sick": letsTwoWin, "careless": passOn, "talkative": showsItsKey, "shut": passOn,
-		"stingy": grantsNoMore, "hoarding": grantsNoCrashed, "stuck": letsTwoWinThenGrantsNone,
+		"stingy": grantsNoMore, "hoarding": grantsNoCrashed, "stuck": letsTwoWinThenGrantsNone, "unsteady": answersTheSecondTime(),
+		"mute": passOn, "silent": renewsNoMore, "interrupted": passOn,
 	} {
 		store := memory.NewStore()
 		var written fenced
+		lateWrites := 0
+		var running context.Context // of certify
 		driver.Register(driver.Description{
 			Name: "Test", Schemes: []string{name}, Examples: []driver.Example{{URL: name + "://HOST/TABLE", Help: "a store of a test"}},
 			Params: []string{"apikey"}, Secrets: []string{"apikey"},
@@ -202,15 +212,32 @@ func TestCertifySick(t *testing.T) {
 				}
 				return driver.Intercept(store.Locker(), around), nil
 			},
+			OpenForCheck: func(ctx context.Context, _ string) (driver.Locker, error) {
+				running = ctx
+				return driver.Intercept(store.Locker(), around), nil
+			},
 			Apart: func(rawURL, _ string) (string, func(context.Context) error) {
 				return rawURL, func(context.Context) error {
 					removed, store, written = removed+1, memory.NewStore(), fenced{}
+					if name == "interrupted" {
+						if err := self.Signal(syscall.SIGTERM); err != nil {
+							return err
+						}
+						<-running.Done()
+					}
 					return nil
 				}
 			},
 			WriteGuarded: func(_ context.Context, _ driver.Locker, lease driver.Lease, value string) (string, error) {
-				if name == "talkative" {
+				switch {
+				case name == "talkative":
+					return "", driver.Denied(errTalkative)
+				case name == "mute":
 					return "", errTalkative
+				case name == "unsteady" && value == "late":
+					if lateWrites++; lateWrites == 1 {
+						return "", errTalkative
+					}
 				}
 				return written.write(lease.Token, value, name == "careless")
 			},
@@ -227,6 +254,18 @@ func TestCertifySick(t *testing.T) {
 	}
 	if testing.Short() {
 		return // each run takes some ten seconds, most of them waits
+	}
+	partPause = time.Millisecond
+	report, text, code = certified(t, "unsteady://db.example.internal/table")
+	if code != 0 || !report.Complete || len(report.Broken) > 0 || report.Calls == nil || report.Calls.Renew.Count < 50 {
+		t.Errorf("calls that are not answered at first: code %d: %s", code, text)
+	}
+	wanted := 0
+	if runtime.GOOS != "windows" { // there a process cannot send itself a signal
+		report, text, code = certified(t, "interrupted://db.example.internal/table")
+		if wanted = 1; code != 128+int(syscall.SIGTERM) || !report.Complete || report.Verdict != driver.LevelOK {
+			t.Errorf("a signal during the removal: code %d: %s", code, text)
+		}
 	}
 	report, text, code = certified(t, "careless://db.example.internal/table")
 	if code != codeWrong || len(report.Broken) != 1 || report.Broken[0].Clause != "guard/late-write" {
@@ -273,6 +312,10 @@ func TestCertifySick(t *testing.T) {
 		{[]string{"-b", "sick://db.example.internal/table", "--for", "3s"}, []string{"BROKEN soak", "two clients held"}, 4},
 		{[]string{"-b", "healthy://db.example.internal/table", "--timeout", "1s"}, []string{
 			"there is no report: it was not finished within 1s"}, 4},
+		{[]string{"-b", "mute" + strings.TrimPrefix(talkative, "talkative")}, []string{
+			"the guard could not be examined: db.internal:1 refuses the key …"}, 4},
+		{[]string{"-b", "silent" + strings.TrimPrefix(talkative, "talkative")}, []string{
+			"the measurements could not be finished: db.internal:1 refuses the key …"}, 4},
 		{[]string{"-b", "stuck://db.example.internal/table", "--timeout", "20s"}, []string{"BROKEN race/exclusion",
 			"the report is not complete: it was not finished within 20s"}, 4},
 	} {
@@ -291,8 +334,8 @@ func TestCertifySick(t *testing.T) {
 		!strings.Contains(out, "were not finished within 1ms") {
 		t.Errorf("a slow store: code %d: %s", code, out)
 	}
-	if removed != 15 {
-		t.Errorf("%d removals after 15 runs", removed)
+	if wanted += 18; removed != wanted {
+		t.Errorf("%d removals after %d runs", removed, wanted)
 	}
 }
 
@@ -375,6 +418,34 @@ func grantsNoMore(ctx context.Context, call driver.Call, next driver.Next) drive
 func grantsNoCrashed(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
 	if req := call.Request; call.Method == driver.MethodTryAcquire && strings.Contains(req.Name, "-crash-") && req.Owner != "crashed" {
 		return driver.Answer{Err: &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld}}}
+	}
+	return next(ctx, call)
+}
+
+const benchNames = "holdfast-bench-" // of the locks whose calls are measured
+
+// answersTheSecondTime is the fault of a store that is out of reach for a moment: after the suite, the first call of each kind is not
+// answered.
+func answersTheSecondTime() func(context.Context, driver.Call, driver.Next) driver.Answer {
+	var sent sync.Map
+	return func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+		for _, names := range []string{"guarded", benchNames} {
+			if !strings.HasPrefix(call.Request.Name+call.Lease.Name, names) ||
+				call.Method != driver.MethodTryAcquire && call.Method != driver.MethodRenew {
+				continue
+			}
+			if _, again := sent.LoadOrStore(names+string(call.Method), true); !again {
+				return driver.Answer{Err: errTalkative}
+			}
+		}
+		return next(ctx, call)
+	}
+}
+
+// renewsNoMore is the fault of a store that answers no renewal after the suite.
+func renewsNoMore(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+	if call.Method == driver.MethodRenew && strings.HasPrefix(call.Lease.Name, benchNames) {
+		return driver.Answer{Err: errTalkative}
 	}
 	return next(ctx, call)
 }

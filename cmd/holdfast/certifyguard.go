@@ -27,12 +27,19 @@ func (c *certificate) examineGuard(ctx context.Context, backend string, open fun
 		return err
 	}
 	defer func() { _ = l.Close(context.WithoutCancel(ctx)) }()
-	late, before, err := writeLate(ctx, l, about.WriteGuarded)
+	var late error
+	var before string
+	err = untilAnswered(ctx, func(try int) (err error) {
+		late, before, err = writeLate(ctx, l, about.WriteGuarded, fmt.Sprint("guarded-", try))
+		return err
+	})
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, errors.ErrUnsupported):
 		found.LeftOut = []string{"needs a server with transactions"}
+	case !driver.OutcomeKnown(err):
+		return fmt.Errorf("the guard could not be examined: %w", err)
 	case err != nil:
 		found.Failures = []string{"a call of the holder failed: " + driver.ErrorText(err)}
 	case !errors.Is(late, driver.ErrLost):
@@ -47,14 +54,14 @@ func (c *certificate) examineGuard(ctx context.Context, backend string, open fun
 // guardedTTL is that of the holders in writeLate: more than their calls take.
 const guardedTTL = time.Minute
 
-// writeLate lets two holders write, the second one again after the first, which is late. It returns the error of the late write, and
-// what the second one found at last.
+// writeLate lets two holders of a lock that nobody has used write, the second one again after the first, which is late. It returns the
+// answer to the late write, and what the second one found at last.
 func writeLate(
-	ctx context.Context, l driver.Locker, write func(context.Context, driver.Locker, driver.Lease, string) (string, error),
+	ctx context.Context, l driver.Locker, write func(context.Context, driver.Locker, driver.Lease, string) (string, error), name string,
 ) (late error, before string, err error) {
 	ttl := settings.ClampTTL(guardedTTL, l.Info().Limits)
 	hold := func(value string) (driver.Lease, error) {
-		lease, err := l.TryAcquire(ctx, driver.Request{Name: "guarded", Owner: "certify", ID: driver.NewLeaseID(engine.NewID()), TTL: ttl})
+		lease, err := l.TryAcquire(ctx, driver.Request{Name: name, Owner: "certify", ID: driver.NewLeaseID(engine.NewID()), TTL: ttl})
 		if err == nil {
 			_, err = write(ctx, l, lease, value)
 		}
@@ -71,7 +78,9 @@ func writeLate(
 	if err != nil {
 		return nil, "", err
 	}
-	_, late = write(ctx, l, first, "late")
+	if _, late = write(ctx, l, first, "late"); !driver.OutcomeKnown(late) {
+		return nil, "", late
+	}
 	before, err = write(ctx, l, second, "third")
 	return late, before, err
 }

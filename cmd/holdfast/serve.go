@@ -40,7 +40,7 @@ func (*serveCmd) Help() string {
 	return `Serves a page that shows all locks, live: who holds them, since when, the time left. It is read-only unless --allow-break is
 given. /healthz answers 200 while the process runs, /readyz while the backend answers. /metrics has the locks (how many in each state; of
 each one whether it is held, since when, the time left, the waiters and the token) and the metrics of this process for Prometheus, for
-those who may read the page. A scrape lists the locks once. SIGTERM ends it with exit code 0, and so does SIGINT unless the parent
+those who may read the page. A scrape lists the locks once. SIGTERM ends it with exit code 0, SIGINT with 130 unless the parent
 ignores that, as a shell does for a job in the background of a script.
 
 Examples:

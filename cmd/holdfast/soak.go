@@ -34,15 +34,12 @@ type soak struct {
 	Problems []string `json:"problems"`
 
 	mu     sync.Mutex
-	live   map[string]*soakHolder // of each lock, that whose function has not returned
-	tokens map[string]uint64      // of each lock that was granted
+	live   map[string]*holdfast.Hold // of each lock, that whose function has not returned
+	tokens map[string]uint64         // of each lock that was granted
 }
 
-// soakHolder is a holder that has begun to work. ended is that of its context.
-type soakHolder struct{ ended func() error }
-
 func newSoak() *soak {
-	return &soak{Clients: soakClients, Locks: soakLocks, Problems: []string{}, live: map[string]*soakHolder{}, tokens: map[string]uint64{}}
+	return &soak{Clients: soakClients, Locks: soakLocks, Problems: []string{}, live: map[string]*holdfast.Hold{}, tokens: map[string]uint64{}}
 }
 
 // soakFor lets clients with connections of their own contend for locks. Contexts of two holders must not be live at the same time,
@@ -125,19 +122,20 @@ func (s *soak) checkGranted(name string, waited, ttl time.Duration) {
 	}
 }
 
-// hold is the work under a lock: it compares this hold with the one before.
+// hold is the work under a lock: it compares this hold with the one before. After a suspend of the machine their Err, which reads the
+// clock, knows of an end before their contexts do.
 func (s *soak) hold(ctx context.Context, name string, length time.Duration) {
-	token, _ := holdfast.TokenFromContext(ctx)
-	me := &soakHolder{ctx.Err}
+	me, _ := holdfast.HoldFromContext(ctx)
+	token := me.Token()
 	s.mu.Lock()
 	s.Holds++
 	before, last := s.live[name], s.tokens[name]
 	s.live[name], s.tokens[name] = me, max(last, token)
 	s.mu.Unlock()
-	if before != nil && before.ended() == nil && ctx.Err() == nil {
+	if before != nil && before.Err() == nil && me.Err() == nil {
 		s.problem(fmt.Sprintf("two clients held %q at the same time, with the tokens %d and %d", name, last, token))
 	}
-	if token <= last && ctx.Err() == nil { // a holder that was paused before it began may come after the next one
+	if token <= last && me.Err() == nil { // a holder that was paused before it began may come after the next one
 		s.problem(fmt.Sprintf("token %d of %q was granted after %d", token, name, last))
 	}
 	select {

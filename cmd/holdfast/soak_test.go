@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
@@ -36,5 +38,30 @@ func TestSoakOutage(t *testing.T) {
 			t.Errorf("%d holds, %d lost, problems: %q", s.Holds, s.Losses, s.Problems)
 		}
 		t.Logf("%d holds, %d lost", s.Holds, s.Losses)
+	})
+}
+
+// Nor is a suspend of the machine: the next client is granted the lock before the context of the one before it can end.
+func TestSoakSuspended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var suspended atomic.Int64
+		begun := time.Now()
+		elapsed := func() time.Duration { return time.Since(begun) + time.Duration(suspended.Load()) }
+		store := memory.NewStore(memory.WithClock(func() time.Time { return begun.Add(elapsed()) }))
+		s := newSoak()
+		take := func(length time.Duration) {
+			client := locktest.NewClient(t, store.Locker(), holdfast.WithElapsed(elapsed))
+			_ = client.Do(t.Context(), "soak-0", func(ctx context.Context) error {
+				s.hold(ctx, "soak-0", length)
+				return nil
+			}, holdfast.WithTTL(soakTTL))
+		}
+		go take(time.Minute)
+		synctest.Wait()
+		suspended.Store(int64(time.Minute))
+		take(0)
+		if len(s.Problems) > 0 || s.Holds != 2 {
+			t.Errorf("%d holds, problems: %q", s.Holds, s.Problems)
+		}
 	})
 }

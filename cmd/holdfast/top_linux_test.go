@@ -228,7 +228,7 @@ func TestTopBreaksTheHolderThatWasShown(t *testing.T) {
 	s.enter("\rb")
 	s.shows("Break billing?", `"web-2"`)
 	s.enter("y")
-	s.shows(`broke "billing": it becomes free in`)
+	s.shows(`broke "billing": it becomes free when its lease ends, within one TTL (1h)`)
 	// The engine's tests show that the renewals of a broken holder are refused. Waiting for one would take a part of the TTL.
 	if r, err := l.inspect("billing"); err != nil || !r.Broken || r.Token != second.Token() {
 		t.Fatalf("broken: %v, token %d, error %v; the holder has token %d", r.Broken, r.Token, err, second.Token())

@@ -20,7 +20,7 @@ type watchCmd struct {
 	Names  []string      `arg:"" optional:"" name:"name" help:"Names of the locks. Without a name: all locks, or those of --prefix."`
 	Prefix string        `placeholder:"TEXT" help:"Watch the locks whose names begin with this."`
 	Every  time.Duration `default:"2s" placeholder:"DURATION" help:"How often to list the locks if no name is given. Default: 2s. Each listing is a request to the backend, or several."`
-	JSON   bool          `help:"Write one JSON object for each change, one per line: the fields of \"holdfast status --json\", and time and change (held, free, broken, removed)."`
+	JSON   bool          `help:"Write one JSON object for each change, one per line: the fields of \"holdfast status --json\", and time and change (held, free, broken, removed, unknown)."`
 }
 
 // Help is shown above the flags.

@@ -1,4 +1,4 @@
-import {card, change, duration, element, holderLine, leftOf, pastHolder, setText, showFacts, sync, tableRow, updateHolder, updateRow} from "./view.js";
+import {card, change, duration, element, holderLine, pastHolder, setText, showFacts, sync, tableRow, updateHolder, updateRow} from "./view.js";
 
 const $ = (id) => document.getElementById(id);
 const session = {mayBreak: false, token: ""};
@@ -245,12 +245,11 @@ async function showHistory(name) {
 // askToBreak asks about the holder, or about one of those who share the lock.
 function askToBreak(holder, button) {
   const row = {...shown.row, ...holder};
-  const left = leftOf(row, clock());
   const others = (row.sharing || 1) - 1;
   setText($("question-text"), `${row.name} is held by ${row.owner || "an owner that the backend does not report"}, token ${row.token || "unknown"}.`);
   setText($("question-notice"), row.endless ? "The holder is not notified, and may still be at work." : "The holder's work is cancelled when it notices, before its lease ends.");
-  const longest = left ?? row.ttlMs;
-  const ends = `when the lease ends${longest ? `, in at most ${duration(longest)}` : ""}`;
+  // Until the answer the holder may renew the lease, whatever time is left.
+  const ends = `when the lease ends${row.ttlMs ? `, within one TTL (${duration(row.ttlMs)})` : ""}`;
   setText($("question-when"), row.endless ? "Its lease never ends, so the lock becomes free at once." : others ? `The holder is one no longer ${ends}. ${others} more share${others > 1 ? "" : "s"} the lock, and keep${others > 1 ? "" : "s"} it.`
     : `Others can acquire the lock ${ends}. Two holders never overlap.`);
   asked = row;

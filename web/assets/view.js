@@ -56,7 +56,7 @@ export function moment(text) {
 
 // leftOf is the time left of a row that came at a time of this page's clock. It is null if it is not
 // known, as it is when now is null, because what is shown is old.
-export function leftOf(row, now) {
+function leftOf(row, now) {
   return row.remainingMs === undefined || now === null ? null : Math.max(0, row.remainingMs - (now - row.came));
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/driver"
 )
 
 // NotBroken is the error if another holder has the lock by now.
@@ -21,8 +22,8 @@ func BreakEffect(r holdfast.Record, now bool) string {
 		return "THE LOCK BECOMES FREE AT ONCE, because its lease never ends. Its holder is not notified:\n" +
 			"it and the next holder may both be at work."
 	}
-	return fmt.Sprintf("Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\n"+
-		"Others can acquire the lock when its lease ends: in %s at the latest.", Left(r))
+	return "Its renewals will be refused from now on. It stops its work when it notices, at its next renewal.\n" +
+		"Others can acquire the lock " + FreeBy(r) + "."
 }
 
 // Broke says what has happened.
@@ -30,6 +31,16 @@ func Broke(r holdfast.Record, now bool) string {
 	if now || r.Endless {
 		return fmt.Sprintf("broke %q: it is free. Its holder was %s, token %s", r.Name, Owner(r), Token(r))
 	}
-	return fmt.Sprintf("broke %q: it becomes free in %s at the latest. Its holder is %s, token %s",
-		r.Name, Left(r), Owner(r), Token(r))
+	return fmt.Sprintf("broke %q: it becomes free %s. Its holder is %s, token %s", r.Name, FreeBy(r), Owner(r), Token(r))
+}
+
+// FreeBy says when a lock becomes free that is broken, or is broken now: until then its holder may renew it, whatever time is left.
+func FreeBy(r holdfast.Record) string {
+	switch {
+	case r.Broken && r.RemainingKnown:
+		return "in " + Left(r) + " at the latest"
+	case r.TTL > 0:
+		return "when its lease ends, within one TTL (" + driver.FormatDuration(r.TTL) + ")"
+	}
+	return "when its lease ends"
 }

@@ -167,7 +167,7 @@ func (m *Model) whyNotBreak(r driver.Record) string {
 		return fmt.Sprintf("%s is shared by %d holders: break one by holdfast break %s", name, len(r.Holders),
 			format.NameAndFlags(r.Name, "--token N"))
 	case r.Broken:
-		return fmt.Sprintf("%s is broken already: it becomes free in %s at the latest", name, describe.Left(r))
+		return fmt.Sprintf("%s is broken already: it becomes free %s", name, describe.FreeBy(r))
 	}
 	return ""
 }
