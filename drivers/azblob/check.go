@@ -221,7 +221,7 @@ func (c *checkup) list(ctx context.Context) bool {
 		return err
 	})
 	var refused *StorageError
-	if err != nil && !errors.As(err, &refused) {
+	if err != nil && (!errors.As(err, &refused) || refused.ofProxy()) {
 		c.Report(driver.Finding{Subject: subjectService, Level: driver.LevelWrong, Detail: plain(err),
 			Remedy: "Check the account's name, the endpoint, DNS, proxies and firewalls on the way; for an identity also its login server."})
 		return false

@@ -21,7 +21,7 @@ import (
 // *azcore.ResponseError, whose text quotes the service's: if a signature does not match, the
 // service repeats the request's headers with the lease ID and the signature.
 type StorageError struct {
-	Status    int    // the HTTP status
+	Status    int    // the HTTP status; 203 if another server answered with a success
 	Code      string // such as "ServerBusy"; may be empty
 	RequestID string // for Azure's support; may be empty
 
@@ -41,7 +41,7 @@ func (e *StorageError) Error() string {
 	if e.Status == http.StatusBadRequest && e.Code == "" { // the answer to HEAD may have no code
 		text += adviceOnAddress
 	}
-	if (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.ofProxy() {
+	if e.Status < http.StatusBadRequest || (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.ofProxy() {
 		text += "; the answer is not that of Azure: is there another server between this program and the service?"
 	}
 	switch bloberror.Code(e.Code) {
@@ -82,7 +82,10 @@ func (e *StorageError) refusesCredential() bool {
 	return (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && !e.ofProxy()
 }
 
-func (e *StorageError) ofProxy() bool { return e.Code == "" && e.RequestID == "" }
+// ofProxy reports whether the answer is not the service's, which redirects nobody, and whose successes are no errors.
+func (e *StorageError) ofProxy() bool {
+	return e.Status < http.StatusBadRequest || e.Code == "" && e.RequestID == ""
+}
 
 // keyNotPermitted is a code that the SDK does not name.
 const keyNotPermitted bloberror.Code = "KeyBasedAuthenticationNotPermitted"

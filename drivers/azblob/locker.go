@@ -119,7 +119,8 @@ func newConfig(opts []Option) (config, error) {
 
 // New returns a Locker on a container, through the program's own client with any credential.
 // It sends nothing; the first acquire creates a missing container. The client's transport and
-// policies apply, except its retry options. The client belongs to the program.
+// policies apply, except its retry options. The client belongs to the program. The SDK's own transport follows redirects, to which it
+// sends lease IDs and a SAS; one with a CheckRedirect that returns http.ErrUseLastResponse does not.
 func New(client *container.Client, opts ...Option) (*Locker, error) {
 	c, err := newConfig(opts)
 	switch {
