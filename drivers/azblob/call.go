@@ -164,6 +164,7 @@ func (l *Locker) withTries(ctx context.Context, size int, again func(*http.Respo
 		RetryDelay:    100 * time.Millisecond,
 		MaxRetryDelay: max(time.Until(deadline), time.Millisecond),
 		ShouldRetry: func(answer *http.Response, err error) bool {
+			l.hadToken.Store(true) // the SDK asks only about requests that it could authorize
 			failForeign(answer, err)
 			return again(answer, err)
 		},

@@ -142,13 +142,17 @@ var (
 )
 
 // denied marks an error of a request that the service refused for want of a right or a credential, or because of the
-// blob's tier or policy, or that was not sent because no credential works. The caller makes sure that no earlier request of its
+// blob's tier or policy, or that was not sent because no credential has ever worked. The caller makes sure that no earlier request of its
 // operation changed anything.
 func (l *Locker) denied(ctx context.Context, err error) error {
 	cleaned := redact(err)
 	var answer *StorageError
-	if errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)) ||
-		errors.Is(cleaned, errNoCredential) && ctx.Err() == nil && l.inTime(ctx) { // a credential that is cut off seems to be missing
+	switch {
+	case errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)):
+		return driver.Denied(cleaned)
+	case isMissing(cleaned) && l.hadToken.Load(): // most likely it comes back
+		return fmt.Errorf("%w, although it has worked before: %w", errLoginFailed, cleaned)
+	case errors.Is(cleaned, errNoCredential) && ctx.Err() == nil && l.inTime(ctx): // a credential that is cut off seems to be missing
 		return driver.Denied(cleaned)
 	}
 	return err

@@ -44,6 +44,7 @@ type Locker struct {
 	closeIdle func()  // closes idle connections; nil if the client belongs to the program
 	origin    *origin // nil if the client belongs to the program
 
+	hadToken   atomic.Bool // the credential, if it is an identity, has given a token
 	unreadable atomic.Bool // the credential may take leases, and was refused to read the record
 
 	closing context.Context // ends with Close, which interrupts every call
