@@ -74,8 +74,8 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 // WithRequestTimeout limits each request to the service. With [Open], the login of an identity does not count: it has 30 s, and goes on
 // for later calls if the context of a call ends. With [New] it counts, because the SDK asks the program's credential within a request. A
 // request that failed or took longer is sent again, up to three times, while the operation's context lasts. The request that takes a lease
-// is sent again only if the service was too busy for it. The default is 4 s, the minimum 10 ms. Requests with data have more time, by
-// their size.
+// is sent again only if the service was too busy for it. The default is 4 s, the minimum 10 ms. A whole operation has 15 s, so a longer
+// limit has no effect. With data both have more time, by their size.
 func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.requestTimeout = d } }
 
 // WithHistory sets how many past holders are kept in the metadata of a lock's blob: 0 to
