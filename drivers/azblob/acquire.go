@@ -22,7 +22,10 @@ import (
 // change is another's success, or the operation's own request whose answer was lost.
 const maxRounds = 5
 
-var errChanging = errors.New("the blob changed during every attempt")
+var (
+	errChanging = errors.New("the blob changed during every attempt")
+	errNoETag   = errors.New("the service's answer has no ETag or no Date")
+)
 
 // TryAcquire implements [driver.Locker]. It ignores Request.Replace: leases end by the
 // service's own clock, which does not step back.
@@ -259,7 +262,7 @@ func (l *Locker) readProperties(ctx context.Context, b lockBlob) (snapshot, erro
 		return snapshot{}, err
 	}
 	if p.ETag == nil || p.Date == nil {
-		return snapshot{}, errors.New("the service's answer has no ETag or no Date")
+		return snapshot{}, errNoETag
 	}
 	r, damage := parse(p.Metadata)
 	foreign := p.BlobType != nil && *p.BlobType != blob.BlobTypeBlockBlob ||

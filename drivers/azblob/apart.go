@@ -38,7 +38,9 @@ func deleteAll(ctx context.Context, rawURL string) error {
 	var names []string
 	if err := l.forEachPage(ctx, "remove", "", func(page container.ListBlobsHierarchyResponse) {
 		for _, item := range page.Segment.BlobItems {
-			names = append(names, *item.Name)
+			if item.Name != nil {
+				names = append(names, *item.Name)
+			}
 		}
 	}); err != nil {
 		return err

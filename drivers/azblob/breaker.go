@@ -100,8 +100,8 @@ func (l *Locker) takeAway(ctx context.Context, name string, seen *azcore.ETag) e
 	}
 	unchanged := &lease.BlobAcquireOptions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: seen}}
 	_, err = mine.AcquireLease(l.retryIfRefused(ctx), int32(limits.MinTTL/time.Second), unchanged)
-	var answer *azcore.ResponseError
-	if errors.As(err, &answer) && answer.StatusCode < http.StatusInternalServerError {
+	var answer *StorageError
+	if errors.As(redact(err), &answer) && !answer.ofProxy() && answer.Status < http.StatusInternalServerError {
 		return err // it was not taken
 	}
 	noteDoubt(ctx) // whatever fails from here on leaves it open whether the lease was taken

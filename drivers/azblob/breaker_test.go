@@ -208,6 +208,15 @@ func TestBreakOfAnExpiredLeaseInDoubt(t *testing.T) {
 	if r, err := other.Inspect(bounded(t), "lost"); err != nil || r.State != driver.StateFree {
 		t.Errorf("afterwards: %v, %v", r.State, err)
 	}
+	last = used(t, other, "a proxy")
+	w.next(reqRead, expired)
+	w.next(reqAcquire, respondAfter(http.StatusForbidden, "", "X-Ms-Request-Id", ""))
+	if err := l.Break(bounded(t), "a proxy", driver.BreakToken(last.Token)); err == nil || driver.OutcomeKnown(err) {
+		t.Errorf("a proxy answers: %v", err)
+	}
+	if r, err := other.Inspect(bounded(t), "a proxy"); err != nil || r.State != driver.StateFree {
+		t.Errorf("after a proxy's answer: %v, %v", r.State, err)
+	}
 	last = used(t, other, "refused")
 	w.next(reqRead, expired)
 	w.next(reqRelease, respond(http.StatusForbidden, "AuthorizationPermissionMismatch"))

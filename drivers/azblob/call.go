@@ -124,24 +124,25 @@ var repeatedFor = []int{http.StatusRequestTimeout, http.StatusTooManyRequests, h
 // each attempt has a time limit, and none begins after the context's end. If the service asks
 // to wait longer than that (Retry-After), its refusal is returned at once.
 func (l *Locker) withRetries(ctx context.Context, size int) context.Context {
-	o := l.retryOptions(ctx, maxRetries, size)
 	sent, _ := ctx.Value(triesKey{}).(*tries)
-	o.ShouldRetry = func(answer *http.Response, err error) bool {
-		again := err != nil || slices.Contains(repeatedFor, answer.StatusCode)
+	return l.withTries(ctx, size, func(answer *http.Response, err error) bool {
+		again := failed(answer, err)
 		if again && sent != nil && !refused(answer, err) {
 			sent.inDoubt.Store(true)
 		}
 		return again
-	}
-	return policy.WithRetryOptions(ctx, o)
+	})
+}
+
+// failed reports whether a request got no answer, or one after which it is sent again.
+func failed(answer *http.Response, err error) bool {
+	return err != nil || slices.Contains(repeatedFor, answer.StatusCode)
 }
 
 // retryIfRefused makes the SDK send a request again only if the service answered that it did
 // not process it. After any other failure the request may still arrive.
 func (l *Locker) retryIfRefused(ctx context.Context) context.Context {
-	o := l.retryOptions(ctx, maxRetries, 0)
-	o.ShouldRetry = refused
-	return policy.WithRetryOptions(ctx, o)
+	return l.withTries(ctx, 0, refused)
 }
 
 // refused reports whether the service answered that it was too busy to process a request.
@@ -152,16 +153,30 @@ func refused(answer *http.Response, err error) bool {
 
 // withoutRetries makes the SDK send a request once.
 func (l *Locker) withoutRetries(ctx context.Context) context.Context {
-	return policy.WithRetryOptions(ctx, l.retryOptions(ctx, -1, 0))
+	return l.withTries(ctx, 0, func(*http.Response, error) bool { return false })
 }
 
-func (l *Locker) retryOptions(ctx context.Context, retries int32, size int) policy.RetryOptions {
+func (l *Locker) withTries(ctx context.Context, size int, again func(*http.Response, error) bool) context.Context {
 	deadline, _ := ctx.Deadline() // run has set one
-	return policy.RetryOptions{
-		MaxRetries:    retries,
+	return policy.WithRetryOptions(ctx, policy.RetryOptions{
+		MaxRetries:    maxRetries,
 		TryTimeout:    l.config.requestTimeout + transferTime(size),
 		RetryDelay:    100 * time.Millisecond,
 		MaxRetryDelay: max(time.Until(deadline), time.Millisecond),
+		ShouldRetry: func(answer *http.Response, err error) bool {
+			l.hadToken.Store(true) // the SDK asks only about requests that it could authorize
+			failForeign(answer, err)
+			return again(answer, err)
+		},
+	})
+}
+
+// failForeign makes the SDK fail a request to which another server has answered with a success: a proxy, or where the program's transport
+// was redirected. The SDK compares nothing but the status. It asks about each answer whether to repeat the request, also in a client of the
+// program; that is the place for this. Every success of the service has its version; request IDs are also in answers of Azure's login.
+func failForeign(answer *http.Response, err error) {
+	if err == nil && answer.StatusCode < http.StatusMultipleChoices && answer.Header.Get("x-ms-version") == "" {
+		answer.StatusCode = http.StatusNonAuthoritativeInfo // the service never answers that
 	}
 }
 

@@ -207,13 +207,13 @@ func (c *checkup) list(ctx context.Context) bool {
 	var begun time.Time
 	var took time.Duration
 	err := c.run(ctx, func(ctx context.Context) error {
-		ctx = runtime.WithCaptureResponse(c.l.withRetries(ctx, 0), &answer)
-		if _, err := c.l.newPager(c.l.config.prefix + escape(driver.ProbeName)).NextPage(ctx); hasCode(err,
+		ctx = runtime.WithCaptureResponse(ctx, &answer)
+		if _, err := c.l.nextPage(ctx, c.l.newPager(c.l.config.prefix+escape(driver.ProbeName))); hasCode(err,
 			bloberror.AuthorizationPermissionMismatch) {
 			return err // also makes the connection
 		}
 		begun = time.Now()
-		page, err := c.l.newPager(c.l.config.prefix).NextPage(ctx)
+		page, err := c.l.nextPage(ctx, c.l.newPager(c.l.config.prefix))
 		took = time.Since(begun)
 		if err == nil {
 			c.listed = page.Segment.BlobItems
@@ -221,7 +221,7 @@ func (c *checkup) list(ctx context.Context) bool {
 		return err
 	})
 	var refused *StorageError
-	if err != nil && !errors.As(err, &refused) {
+	if err != nil && (!errors.As(err, &refused) || refused.ofProxy()) {
 		c.Report(driver.Finding{Subject: subjectService, Level: driver.LevelWrong, Detail: plain(err),
 			Remedy: "Check the account's name, the endpoint, DNS, proxies and firewalls on the way; for an identity also its login server."})
 		return false

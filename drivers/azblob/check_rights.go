@@ -90,7 +90,8 @@ func (c *checkup) rights(ctx context.Context) bool {
 			c.OK(right.subject, "not granted; locks do not need it. Without it the blob %q of this check stays, and Prune deletes nothing", b.path)
 		case isRefusal(err):
 			c.missingRight(right.subject, right.letter, right.without, right.level, err)
-		case err != nil && (!errors.As(err, &answer) || answer.Status == http.StatusForbidden || answer.Status >= http.StatusInternalServerError):
+		case err != nil && (!errors.As(err, &answer) || answer.ofProxy() || answer.Status == http.StatusForbidden ||
+			answer.Status >= http.StatusInternalServerError):
 			c.Report(driver.Finding{Subject: right.subject, Level: max(right.level, driver.LevelUnchecked), Detail: plain(err),
 				Remedy: "Check the credential, its permissions and the account's network rules, then check again."})
 		default: // the blob is missing or has another ETag: the right is there

@@ -48,13 +48,14 @@
 //
 // Every request has its own time limit ([WithRequestTimeout]) and is repeated up to three times,
 // never beyond the context. If the service asks by Retry-After to wait longer than that, its
-// refusal is returned at once. Two requests are exceptions:
+// refusal is returned at once. The exceptions are:
 //
 //   - The request that takes the lease is repeated only if the service was too busy for it (429,
 //     or 503 ServerBusy): an earlier copy could arrive later and take the lease after its
 //     release. After any other failure the outcome is unknown, and the caller repeats the
 //     acquire with the same ID or releases it, as Client does.
-//   - A break is sent only once.
+//   - Three requests are sent only once: a break, the release of a lease for which no record could be written, and, after the record
+//     could not be read for want of a right, the read with which the next acquire begins.
 //
 // # Differences from other backends
 //

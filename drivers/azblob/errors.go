@@ -21,7 +21,7 @@ import (
 // *azcore.ResponseError, whose text quotes the service's: if a signature does not match, the
 // service repeats the request's headers with the lease ID and the signature.
 type StorageError struct {
-	Status    int    // the HTTP status
+	Status    int    // the HTTP status; 203 if another server answered with a success
 	Code      string // such as "ServerBusy"; may be empty
 	RequestID string // for Azure's support; may be empty
 
@@ -41,7 +41,7 @@ func (e *StorageError) Error() string {
 	if e.Status == http.StatusBadRequest && e.Code == "" { // the answer to HEAD may have no code
 		text += adviceOnAddress
 	}
-	if (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.ofProxy() {
+	if e.Status < http.StatusBadRequest || (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.ofProxy() {
 		text += "; the answer is not that of Azure: is there another server between this program and the service?"
 	}
 	switch bloberror.Code(e.Code) {
@@ -82,7 +82,10 @@ func (e *StorageError) refusesCredential() bool {
 	return (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && !e.ofProxy()
 }
 
-func (e *StorageError) ofProxy() bool { return e.Code == "" && e.RequestID == "" }
+// ofProxy reports whether the answer is not the service's, which redirects nobody, and whose successes are no errors.
+func (e *StorageError) ofProxy() bool {
+	return e.Status < http.StatusBadRequest || e.Code == "" && e.RequestID == ""
+}
 
 // keyNotPermitted is a code that the SDK does not name.
 const keyNotPermitted bloberror.Code = "KeyBasedAuthenticationNotPermitted"
@@ -139,13 +142,17 @@ var (
 )
 
 // denied marks an error of a request that the service refused for want of a right or a credential, or because of the
-// blob's tier or policy, or that was not sent because no credential works. The caller makes sure that no earlier request of its
+// blob's tier or policy, or that was not sent because no credential has ever worked. The caller makes sure that no earlier request of its
 // operation changed anything.
 func (l *Locker) denied(ctx context.Context, err error) error {
 	cleaned := redact(err)
 	var answer *StorageError
-	if errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)) ||
-		errors.Is(cleaned, errNoCredential) && ctx.Err() == nil && l.inTime(ctx) { // a credential that is cut off seems to be missing
+	switch {
+	case errors.As(cleaned, &answer) && (answer.refusesCredential() || hasCode(answer, codesUntilChanged...)):
+		return driver.Denied(cleaned)
+	case isMissing(cleaned) && l.hadToken.Load(): // most likely it comes back
+		return fmt.Errorf("%w, although it has worked before: %w", errLoginFailed, cleaned)
+	case errors.Is(cleaned, errNoCredential) && ctx.Err() == nil && l.inTime(ctx): // a credential that is cut off seems to be missing
 		return driver.Denied(cleaned)
 	}
 	return err

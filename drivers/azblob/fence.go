@@ -3,6 +3,7 @@ package azblob
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -87,7 +88,11 @@ func newFence(ctx context.Context, b *blob.Client, token uint64) (*Fence, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{TryTimeout: defaultRequestTimeout, MaxRetryDelay: opTimeout})
+	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{TryTimeout: defaultRequestTimeout, MaxRetryDelay: opTimeout,
+		ShouldRetry: func(answer *http.Response, err error) bool {
+			failForeign(answer, err)
+			return failed(answer, err)
+		}})
 	f := &Fence{Conditions: &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{}}, Metadata: map[string]*string{}}
 	p, err := b.GetProperties(ctx, nil)
 	switch {
@@ -96,6 +101,8 @@ func newFence(ctx context.Context, b *blob.Client, token uint64) (*Fence, error)
 		f.Conditions.ModifiedAccessConditions.IfNoneMatch = &every
 	case err != nil:
 		return fail(err)
+	case p.ETag == nil: // without the condition every write would be let through
+		return fail(errNoETag)
 	default:
 		// Promise 3: the service refuses the write after any other write.
 		f.Conditions.ModifiedAccessConditions.IfMatch = p.ETag

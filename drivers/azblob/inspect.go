@@ -250,7 +250,7 @@ func (l *Locker) listWanted(
 			return false, nil
 		}
 		err := l.run(ctx, op{}, func(ctx context.Context) error {
-			page, err := pager.NextPage(l.withRetries(ctx, 0))
+			page, err := l.nextPage(ctx, pager)
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package azblob
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ func (l *Locker) forEachPage(ctx context.Context, verb, prefix string, visit fun
 	pager := l.newPager(l.config.prefix + escape(prefix))
 	for pager.More() {
 		err := l.do(ctx, op{verb: verb, name: prefix}, func(ctx context.Context) error {
-			page, err := pager.NextPage(l.withRetries(ctx, 0))
+			page, err := l.nextPage(ctx, pager)
 			if err == nil {
 				visit(page)
 			}
@@ -82,6 +83,17 @@ func (l *Locker) forEachPage(ctx context.Context, verb, prefix string, visit fun
 func (l *Locker) newPager(prefix string) *runtime.Pager[container.ListBlobsHierarchyResponse] {
 	return l.container.NewListBlobsHierarchyPager("/", &container.ListBlobsHierarchyOptions{
 		Prefix: &prefix, MaxResults: l.config.pageSize, Include: container.ListBlobsInclude{Metadata: true}})
+}
+
+// nextPage returns a page that is a listing. The SDK takes an answer without a body for an empty one.
+func (l *Locker) nextPage(
+	ctx context.Context, pager *runtime.Pager[container.ListBlobsHierarchyResponse],
+) (container.ListBlobsHierarchyResponse, error) {
+	page, err := pager.NextPage(l.withRetries(ctx, 0))
+	if err == nil && page.Segment == nil {
+		err = errors.New("the service's answer is no listing")
+	}
+	return page, err
 }
 
 func (l *Locker) appendLock(all []listedBlob, item *container.BlobItem) []listedBlob {

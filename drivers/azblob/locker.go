@@ -44,6 +44,7 @@ type Locker struct {
 	closeIdle func()  // closes idle connections; nil if the client belongs to the program
 	origin    *origin // nil if the client belongs to the program
 
+	hadToken   atomic.Bool // the credential, if it is an identity, has given a token
 	unreadable atomic.Bool // the credential may take leases, and was refused to read the record
 
 	closing context.Context // ends with Close, which interrupts every call
@@ -73,8 +74,8 @@ func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = pref
 // WithRequestTimeout limits each request to the service. With [Open], the login of an identity does not count: it has 30 s, and goes on
 // for later calls if the context of a call ends. With [New] it counts, because the SDK asks the program's credential within a request. A
 // request that failed or took longer is sent again, up to three times, while the operation's context lasts. The request that takes a lease
-// is sent again only if the service was too busy for it. The default is 4 s, the minimum 10 ms. Requests with data have more time, by
-// their size.
+// is sent again only if the service was too busy for it. The default is 4 s, the minimum 10 ms. A whole operation has 15 s, so a longer
+// limit has no effect. With data both have more time, by their size.
 func WithRequestTimeout(d time.Duration) Option { return func(c *config) { c.requestTimeout = d } }
 
 // WithHistory sets how many past holders are kept in the metadata of a lock's blob: 0 to
@@ -119,7 +120,8 @@ func newConfig(opts []Option) (config, error) {
 
 // New returns a Locker on a container, through the program's own client with any credential.
 // It sends nothing; the first acquire creates a missing container. The client's transport and
-// policies apply, except its retry options. The client belongs to the program.
+// policies apply, except its retry options. The client belongs to the program. The SDK's own transport follows redirects, to which it
+// sends lease IDs and a SAS; one with a CheckRedirect that returns http.ErrUseLastResponse does not.
 func New(client *container.Client, opts ...Option) (*Locker, error) {
 	c, err := newConfig(opts)
 	switch {

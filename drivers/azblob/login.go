@@ -16,6 +16,7 @@ import (
 var (
 	errNoCredential = errors.New("no credential for Azure was found that works: set " + envConnectionString + ", " + envKey + " or " +
 		envSAS + ", run \"az login\", or give this machine a managed identity or workload identity")
+	errRefused     = fmt.Errorf("%w", errNoCredential) // by the login: no repetition changes that
 	errLoginFailed = errors.New("the login of the credential for Azure failed")
 	errLoginGoesOn = fmt.Errorf("%w: it has not ended yet, and goes on", errLoginFailed)
 )
@@ -33,14 +34,20 @@ func withoutLogin(err error) error {
 	}
 	cause := errNoCredential
 	var login *azidentity.AuthenticationFailedError
-	if errors.As(failed, &login) && (login.RawResponse == nil || !slices.Contains(refusals, login.RawResponse.StatusCode)) {
+	if errors.As(failed, &login) {
 		cause = errLoginFailed
+		if login.RawResponse != nil && slices.Contains(refusals, login.RawResponse.StatusCode) {
+			cause = errRefused
+		}
 	}
 	if detail := loginDetail(failed.Error(), errors.Is(cause, errLoginFailed)); detail != "" {
 		return fmt.Errorf("%w (%s)", cause, detail)
 	}
 	return cause
 }
+
+// isMissing reports whether an error that withoutLogin has returned is that of a credential that is not there, at least now.
+func isMissing(err error) bool { return errors.Is(err, errNoCredential) && !errors.Is(err, errRefused) }
 
 // ofIdentity returns the first error of a type of azidentity. Some of these types are not exported.
 func ofIdentity(err error) error {

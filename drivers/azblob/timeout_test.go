@@ -173,7 +173,7 @@ func (s *aService) answer(r *http.Request) (*http.Response, error) {
 		}
 	}
 	header := http.Header{"Etag": {`"0x1"`}, "Date": {time.Now().UTC().Format(http.TimeFormat)}, "X-Ms-Lease-State": {"leased"},
-		"X-Ms-Blob-Type": {"BlockBlob"}}
+		"X-Ms-Blob-Type": {"BlockBlob"}, "X-Ms-Version": {"2026-01-01"}}
 	maps.Copy(header, s.metadata)
 	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 		Request: r}, nil

@@ -12,11 +12,17 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/holdfast-go/holdfast/driver"
+	"github.com/holdfast-go/holdfast/driver/retry"
 )
 
 const (
 	// loginLimit is the time limit of one login. Azure's commands, which ask a server, take seconds on a busy machine.
 	loginLimit = 30 * time.Second
+	// loginRepeats is how often a login is repeated that has found no credential, after loginPause: azidentity waits one second for the
+	// service of managed identities, which may be slower at first. One that took longer than loginQuick is not repeated.
+	loginRepeats = 2
+	loginPause   = time.Second
+	loginQuick   = 5 * time.Second
 	// loginKept is how long the result of a login is kept for the next caller if nobody waits for it any more.
 	loginKept = time.Minute
 	// loginEnds is how long Close waits for a login to end. A command whose child keeps its output open lasts longer.
@@ -121,7 +127,14 @@ func (t *tokens) joinLocked(options policy.TokenRequestOptions) *login {
 	go func() {
 		defer cancel()
 		defer close(l.done)
+		began := time.Now()
 		l.token, l.err = t.credential.GetToken(limited, options)
+		for range loginRepeats {
+			if !isMissing(withoutLogin(l.err)) || time.Since(began) > loginQuick || !retry.Wait(limited, loginPause) {
+				break
+			}
+			l.token, l.err = t.credential.GetToken(limited, options)
+		}
 		if l.err != nil && limited.Err() != nil { // a credential that is slow seems to be missing
 			l.err = fmt.Errorf("%w: no token within %s: %w", errLoginFailed, driver.FormatDuration(loginLimit), limited.Err())
 		}

@@ -20,20 +20,26 @@ import (
 
 // slowCredential takes a time for each token. One that is interrupted seems to be missing, as Azure's commands do.
 type slowCredential struct {
-	takes  time.Duration
-	result error
-	calls  int
+	takes   time.Duration
+	result  error
+	missing int // how many of the first calls find no credential
+	calls   int
 }
 
 func (c *slowCredential) GetToken(ctx context.Context, _ policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	c.calls++
 	select {
 	case <-time.After(c.takes):
+		if c.calls <= c.missing {
+			return azcore.AccessToken{}, errUnavailable
+		}
 		return azcore.AccessToken{Token: "x", ExpiresOn: time.Now().Add(time.Hour)}, c.result
 	case <-ctx.Done():
 		return azcore.AccessToken{}, errMissing
 	}
 }
+
+var errUnavailable = azidentity.NewCredentialUnavailableError("managed identity timed out")
 
 var errMissing = &azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: http.StatusBadRequest, Body: http.NoBody}}
 
@@ -151,6 +157,69 @@ func TestLoginFailsLate(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// azidentity waits a second for the service of managed identities, which may be slow at first. So a login that finds no credential is
+// repeated before that counts. It takes seconds.
+func TestLoginIsRepeated(t *testing.T) {
+	for _, test := range []struct {
+		takes   time.Duration
+		missing int
+		calls   int
+		works   bool
+		within  time.Duration
+	}{
+		{takes: 0, missing: 1, calls: 2, works: true, within: 2 * time.Second},
+		{takes: 1200 * time.Millisecond, missing: 2, calls: 3, works: true, within: 6 * time.Second},
+		{takes: 100 * time.Millisecond, missing: 99, calls: 3, within: 3 * time.Second},
+		{takes: 4 * time.Second, missing: 99, calls: 2, within: 10 * time.Second}, // Azure's commands may be slow
+		{takes: 12 * time.Second, missing: 99, calls: 1, within: 12 * time.Second},
+	} {
+		c := &slowCredential{takes: test.takes, missing: test.missing}
+		withIdentity(t, c, false, func(t *testing.T, l *Locker) {
+			began := time.Now()
+			_, err := l.TryAcquire(t.Context(), request("job"))
+			took := time.Since(began)
+			if test.works != (err == nil) || !test.works && !errors.Is(err, driver.ErrDenied) || c.calls != test.calls || took > test.within {
+				t.Errorf("%+v: %v after %v and %d logins", test, err, took, c.calls)
+			}
+		})
+	}
+}
+
+// A credential that has given a token and is not there now, because the network has gone or Azure's command fails, will most likely come
+// back. What the login refuses will not.
+func TestCredentialThatHasWorked(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		c := &slowCredential{}
+		withIdentity(t, c, own, func(t *testing.T, l *Locker) {
+			calls := map[string]func() error{
+				"inspect": func() error { return errOf(l.Inspect(t.Context(), "job")) },
+				"acquire": func() error { return errOf(l.TryAcquire(t.Context(), request("job"))) },
+				"renew": func() error {
+					return errOf(l.Renew(t.Context(), driver.Lease{Name: "job", ID: driver.NewLeaseID(newID()), TTL: time.Minute, Token: 1}))
+				},
+			}
+			for name, call := range calls {
+				if err := call(); err != nil {
+					t.Errorf("own: %v: %s: %v", own, name, err)
+				}
+			}
+			for _, refused := range []bool{false, true} {
+				time.Sleep(2 * time.Hour) // the token expires
+				c.result = errUnavailable
+				if refused {
+					c.result = errMissing
+				}
+				for name, call := range calls {
+					err := call()
+					if refused != errors.Is(err, driver.ErrDenied) || !refused && !errors.Is(err, errLoginFailed) {
+						t.Errorf("own: %v, refused: %v: %s: %v", own, refused, name, err)
+					}
+				}
+			}
+		})
+	}
 }
 
 // The program's policies do not see the requests of a login, which have secrets.

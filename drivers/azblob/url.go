@@ -87,12 +87,14 @@ func Open(ctx context.Context, rawURL string, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// connections make the requests of a Locker that was opened by URL.
+// connections make the requests of a Locker that was opened by URL, and follow no redirect: the service sends none, and lease IDs and
+// credentials are for nobody else.
 type connections struct{ *http.Transport }
 
 // Do implements policy.Transporter.
 func (c connections) Do(r *http.Request) (*http.Response, error) {
-	answer, err := (&http.Client{Transport: c.Transport}).Do(r)
+	client := http.Client{Transport: c.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.Do(r)
 	if err != nil && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		// The idle connections may be dead, too, and each would cost a request its time limit.
 		c.CloseIdleConnections()
