@@ -261,6 +261,7 @@ func TestInvalidArguments(t *testing.T) {
 		"expiry":              redsync.New(client).NewMutex("x", redsync.WithExpiry(0)),
 		"delay":               redsync.New(client).NewMutex("x", redsync.WithRetryDelayFunc(nil)),
 		"shared":              redsync.New(client, holdfast.WithShared()).NewMutex("x"),
+		"slots":               redsync.New(client, holdfast.WithSlots(2)).NewMutex("x"),
 		"name":                redsync.New(client).NewMutex(""),
 		"nil option":          redsync.New(client, nil).NewMutex("x"),
 		"nil option of mutex": redsync.New(client).NewMutex("x", nil, redsync.WithTries(1)),
