@@ -126,7 +126,7 @@ func WithOverrunHook(fn func(Event)) Option {
 // most one attempt for each slot; if all are held, the error has one of the holders.
 //
 // Do and Lock with the context of holds of all n slots would deadlock, and fail at once.
-// LeaseManager and Partitions have one holder for each name and ignore WithSlots.
+// LeaseManager and Partitions have one holder for each name and ignore WithSlots. Adapters refuse it.
 func WithSlots(n int) Option {
 	return option(func(c *settings.Config) { c.Slots = &n })
 }

@@ -145,28 +145,29 @@ func join(ctx context.Context, s spec) (found state, use *flock.Flock, err error
 	return found, use, nil
 }
 
-// running returns the backend that a keeper keeps, or a state without hosts. A keeper whose backend
-// does not answer, for example because somebody has removed the containers, is ended.
+// running returns the backend that a keeper keeps, or a state without hosts if there is no keeper. A keeper that still starts its
+// backend, for a process that has ended meanwhile, is awaited. One whose backend does not answer, for example because somebody has
+// removed the containers, is ended.
 func running(ctx context.Context, dir string) (state, error) {
 	keeper := flock.New(filepath.Join(dir, "keeper.lock"))
-	free, err := keeper.TryLock()
-	if err != nil {
-		return state{}, err
+	for tick := time.Tick(20 * time.Millisecond); ; {
+		if free, err := keeper.TryLock(); err != nil || free {
+			return state{}, errors.Join(err, keeper.Close())
+		}
+		if found, err := readState(dir); err == nil {
+			if answer(ctx, found.Hosts) {
+				return found, nil
+			}
+			if process, err := os.FindProcess(found.Keeper); err == nil && found.Keeper > 0 {
+				_ = process.Kill()
+			}
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return state{}, ctx.Err()
+		}
 	}
-	if free {
-		return state{}, keeper.Close()
-	}
-	found, err := readState(dir)
-	if err == nil && answer(ctx, found.Hosts) {
-		return found, nil
-	}
-	if process, err := os.FindProcess(found.Keeper); err == nil && found.Keeper > 0 {
-		_ = process.Kill()
-	}
-	if _, err := keeper.TryLockContext(ctx, 20*time.Millisecond); err != nil {
-		return state{}, err
-	}
-	return state{}, keeper.Close()
 }
 
 // answer reports whether all addresses accept connections.

@@ -82,7 +82,7 @@ func (m *LeaseManager) attempt(n *managedName, c *campaign) {
 		return
 	}
 	if c.measured == nil { // without mu, as all calls of a hook
-		_, c.measured = m.client.MeasureAcquire(context.Background(), n.name, telemetry.Managed)
+		_, c.measured = m.client.MeasureAcquire(context.Background(), n.name, telemetry.Managed, 1)
 		c.measured.Since(c.began)
 	}
 	a := c.acquisition

@@ -100,6 +100,7 @@ func New(client *holdfast.Client, opts ...Option) (*LeaseManager, error) {
 	}
 	m.policy = &engine.Policy{
 		Policy: renewal.Policy{Timing: s.Timing, Emit: c.EmitTo(s.Observers), Overrun: s.Overrun, Role: telemetry.Managed},
+		Slots:  1,
 		Over:   m.holdEnded,
 		Func:   m.fn != nil,
 	}

@@ -38,7 +38,7 @@ func (i *instruments) create(m metric.Meter) (err error) {
 		.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
 	level(&i.waiting, "holdfast.waiting", "{caller}", "Callers that wait for a lock now.")
 	level(&i.held, "holdfast.held", "{lock}", "Locks that are held now.")
-	level(&i.leader, "holdfast.leader", "{leadership}", "1 while this instance leads, 0 while it is only a candidate.")
+	level(&i.leader, "holdfast.leader", "{leadership}", "1 while this instance leads, 0 while a candidate; not for locks with slots.")
 	level(&i.masterStatus, "leader_election_master_status", "", "The same as holdfast.leader, under the name that client-go uses.")
 	level(&i.partitions, "holdfast.partitions.owned", "{partition}", "Partitions that this instance owns now.")
 	counter(&i.losses, "holdfast.losses", "{loss}", "Holds that ended because their lease was lost.")

@@ -69,7 +69,7 @@ func WithLockName(fn func(name string) string) Option {
 }
 
 // WithLeaders makes a lock for whose name fn returns true count as leadership, although Do or Lock holds it
-// and no LeaderAwareRunner. fn must return the same for a name each time.
+// and no LeaderAwareRunner. fn must return the same for a name each time. A lock with slots counts in no case.
 func WithLeaders(fn func(name string) bool) Option {
 	return func(c *config) { c.leads, c.nilValue = fn, c.nilValue || fn == nil }
 }
@@ -168,8 +168,10 @@ func (t *Telemetry) holds(ctx context.Context, op telemetry.Operation, n int64) 
 	}
 }
 
+// isLeader reports whether the lock has one holder, who leads. In a pool a slot may be free, and several leaders
+// are no fault.
 func (t *Telemetry) isLeader(op telemetry.Operation) bool {
-	return op.Role == telemetry.Leader || op.Role == telemetry.Plain && t.leads(op.Name)
+	return op.Slots <= 1 && (op.Role == telemetry.Leader || op.Role == telemetry.Plain && t.leads(op.Name))
 }
 
 // addLeader changes whether this instance leads: by 1, -1 or 0.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,6 +188,32 @@ func TestMetricsOfARunner(t *testing.T) {
 		expect(a, "0", "1")
 		expect(b, "1", "1")
 		_ = ended // the client's Shutdown ends it
+	})
+}
+
+// The leaders of a pool are several, in slots with names of their own, so none of them counts as the leader.
+func TestMetricsOfAPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, otelholdfast.WithLockName(byName), otelholdfast.WithLeaders(func(string) bool { return true }))
+		c := r.client(t, memory.New())
+		ctx, cancel := context.WithCancel(t.Context())
+		var runners sync.WaitGroup
+		for range 3 {
+			runner, err := holdfast.NewLeaderAwareRunner(c, "pool", holdfast.WithSlots(2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runners.Go(func() { _ = runner.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }) })
+		}
+		runners.Go(func() {
+			_ = c.Do(ctx, "semaphore", func(ctx context.Context) error { <-ctx.Done(); return nil }, holdfast.WithSlots(2))
+		})
+		synctest.Wait()
+		r.expect(t, map[string]map[string]string{
+			"holdfast.waiting": {"lock=pool": "1", "lock=semaphore": "0"}, "holdfast.leader": nil, "holdfast.leader.transitions": nil,
+		})
+		cancel()
+		runners.Wait()
 	})
 }
 

@@ -41,6 +41,15 @@ func NewElector(client *holdfast.Client, name string, opts ...holdfast.RunnerOpt
 	if err != nil {
 		return nil, err
 	}
+	var locks []holdfast.Option
+	for _, o := range opts {
+		if o, ok := o.(holdfast.Option); ok {
+			locks = append(locks, o)
+		}
+	}
+	if err := namedlock.CheckOptions(client, locks); err != nil { // each leader of a pool would run all jobs
+		return nil, err
+	}
 	e := &Elector{name: name, runner: runner, known: make(chan struct{}), done: make(chan struct{})}
 	e.decided = sync.OnceFunc(func() { close(e.known) })
 	go e.campaign()

@@ -26,6 +26,7 @@ func TestInvalidArguments(t *testing.T) {
 		"no minimum hold":  func() error { _, err := gocronlock.NewLocker[Lock](client, 0); return err }(),
 		"nil option":       func() error { _, err := gocronlock.NewLocker[Lock](client, time.Second, nil); return err }(),
 		"another Lock":     func() error { _, err := gocronlock.NewLocker[twoMethods](client, time.Second); return err }(),
+		"elector's slots":  func() error { _, err := gocronlock.NewElector(client, "x", holdfast.WithSlots(2)); return err }(),
 		"elector's client": func() error { _, err := gocronlock.NewElector(nil, "x"); return err }(),
 		"elector's name":   func() error { _, err := gocronlock.NewElector(client, ""); return err }(),
 	} {

@@ -19,10 +19,11 @@
 // forced.
 //
 // golang-migrate passes no context to a migration, so a loss of the lock cannot stop one that
-// runs. No further migration begins: the error matches [holdfast.ErrLost]. If the loss came in the
-// last migration, the migrate.Migrate cannot lock again: make a new one after this error. The
-// database does not check the fencing token, so an instance that is paused for longer than its
-// lease can go on with one migration.
+// runs. No further migration begins: the error matches [holdfast.ErrLost]. If golang-migrate had
+// recorded the next version as dirty already, the error names it: its migration has not run, so
+// force the version before it. If the loss came in the last migration, the migrate.Migrate cannot
+// lock again: make a new one after this error. The database does not check the fencing token, so
+// an instance that is paused for longer than its lease can go on with one migration.
 package migratelock
 
 import (
@@ -62,6 +63,7 @@ type Locked[D Driver[D]] struct {
 	mu       sync.Mutex      // never held across I/O
 	held     *namedlock.Held // nil unless this database has the lock
 	reported bool            // Run, SetVersion or Drop has returned its loss
+	dirty    *int            // the version that is recorded as dirty while its migration has not begun; nil if there is none
 }
 
 // unlockLimit bounds how long Unlock waits for the release, which goes on without it.
@@ -173,12 +175,19 @@ func release(held *namedlock.Held) error {
 	return held.Unlock(ctx)
 }
 
-// Run runs a migration, unless the lock was lost.
+// Run runs a migration, unless the lock was lost: another instance may be at it. If its version is
+// recorded as dirty, the error says that it has not run, which nobody can see in the database.
 func (l *Locked[D]) Run(migration io.Reader) error {
-	if err := l.stillHeld("run a migration"); err != nil {
-		return err
+	lost := l.stillHeld("run a migration")
+	dirty := l.setDirty(nil)
+	switch {
+	case lost == nil:
+		return l.driver.Run(migration)
+	case dirty != nil:
+		return driver.Errorf("%w; version %d is recorded as dirty although its migration has not run: force the version before it",
+			lost, *dirty)
 	}
-	return l.driver.Run(migration)
+	return lost
 }
 
 // SetVersion records a version. golang-migrate records it as dirty before a migration, and as
@@ -188,8 +197,17 @@ func (l *Locked[D]) SetVersion(version int, dirty bool) error {
 		if err := l.stillHeld("begin a migration"); err != nil {
 			return err
 		}
+		l.setDirty(&version)
 	}
 	return l.driver.SetVersion(version, dirty)
+}
+
+// setDirty returns what it replaces.
+func (l *Locked[D]) setDirty(version *int) (before *int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, l.dirty = l.dirty, version
+	return before
 }
 
 // Version returns the version of the database.

@@ -47,15 +47,15 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
 
 // LockContext tries to take the lock, and then waits for it for as long as the tries and delays
-// come to. If another still holds it, the error is an *[ErrTaken]; if ctx has ended, the error
-// matches [ErrFailed] and ctx's error. As in redsync, a nil ctx is context.Background.
+// come to, also while the backend cannot be reached. If another still holds it, the error is an
+// *[ErrTaken]; if ctx has ended, the error matches [ErrFailed] and ctx's error. As in redsync, a
+// nil ctx is context.Background.
 func (m *Mutex) LockContext(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	err := m.TryLockContext(ctx)
-	var taken *ErrTaken
-	if !errors.As(err, &taken) || m.tries < 2 {
+	if err == nil || m.tries < 2 || ctx.Err() != nil || isFinal(err) {
 		return err
 	}
 	waiting := &patience{Context: ctx, done: make(chan struct{})}
@@ -72,6 +72,11 @@ func (m *Mutex) LockContext(ctx context.Context) error {
 	return m.lock(ctx, func(opts []holdfast.Option) (*holdfast.Hold, error) {
 		return m.client.Lock(waiting, m.name, opts...)
 	})
+}
+
+// isFinal reports whether no further try mends an error. As in redsync, LockContext goes on after other errors.
+func isFinal(err error) bool {
+	return driver.Lasting(err) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, holdfast.ErrClosed)
 }
 
 // minDelay is the least time that a try counts for. So tries without a delay between them come to

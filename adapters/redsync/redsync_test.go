@@ -122,6 +122,42 @@ func TestLockContextWaits(t *testing.T) {
 	}
 }
 
+// As in redsync, LockContext makes its tries also after errors, except for those that no further try mends.
+func TestLockContextAfterErrors(t *testing.T) {
+	denied := driver.Errorf("%w: %w", driver.ErrDenied, locktest.ErrInjected)
+	for what, c := range map[string]struct {
+		tries  int
+		fault  error
+		until  int // the last request that fails
+		want   error
+		waited time.Duration // if it fails
+	}{
+		"the first request":      {3, locktest.ErrInjected, 1, nil, 0},
+		"every request":          {3, locktest.ErrInjected, math.MaxInt, locktest.ErrInjected, 2 * time.Second},
+		"one try":                {1, locktest.ErrInjected, 1, locktest.ErrInjected, 0},
+		"a right is missing":     {3, denied, 1, driver.ErrDenied, 0},
+		"the Locker is closed":   {3, driver.ErrClosed, 1, driver.ErrClosed, 0},
+		"the backend forbids it": {3, driver.ErrInvalid, 1, driver.ErrInvalid, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := locktest.FaultyClient(t, memory.New(), func(op string, n int, _ holdfast.Lease) (f locktest.Fault) {
+					if op == locktest.OpAcquire && n <= c.until {
+						f.Refuse = c.fault
+					}
+					return f
+				})
+				mutex := redsync.New(client).NewMutex("report", redsync.WithTries(c.tries), redsync.WithRetryDelay(time.Second))
+				began := time.Now()
+				err := mutex.Lock()
+				if waited := time.Since(began); !errors.Is(err, c.want) || err != nil && waited != c.waited {
+					t.Errorf("Lock returned after %v: %v", waited, err)
+				}
+			})
+		})
+	}
+}
+
 // A lock that is released while LockContext waits is acquired.
 func TestLockContextAcquires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -225,6 +261,7 @@ func TestInvalidArguments(t *testing.T) {
 		"expiry":              redsync.New(client).NewMutex("x", redsync.WithExpiry(0)),
 		"delay":               redsync.New(client).NewMutex("x", redsync.WithRetryDelayFunc(nil)),
 		"shared":              redsync.New(client, holdfast.WithShared()).NewMutex("x"),
+		"slots":               redsync.New(client, holdfast.WithSlots(2)).NewMutex("x"),
 		"name":                redsync.New(client).NewMutex(""),
 		"nil option":          redsync.New(client, nil).NewMutex("x"),
 		"nil option of mutex": redsync.New(client).NewMutex("x", nil, redsync.WithTries(1)),

@@ -103,7 +103,7 @@ func (r *runner) listen() (end func(), err error) {
 			}
 			return r.Name // also for the records of slots
 		}),
-		otelholdfast.WithLeaders(func(string) bool { return r.Slots == 1 && !r.Shared && len(r.With) == 0 }))
+		otelholdfast.WithLeaders(func(string) bool { return !r.Shared && len(r.With) == 0 }))
 	if err != nil {
 		return nil, err
 	}

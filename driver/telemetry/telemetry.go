@@ -79,6 +79,8 @@ type Operation struct {
 	// Token is that of the hold; 0 for Acquire and Call.
 	Token uint64
 	Role  Role
+	// Slots is how many holders the lock may have at once (holdfast.WithSlots), for Acquire, Hold and Release.
+	Slots int
 	// Backend and Method are set for Call and Guard: what the driver calls its backend, such as
 	// "mongodb", and one of acquire, renew, release, inspect, break, break_now, read_data,
 	// write_data, guard and fence.

@@ -235,8 +235,8 @@ func (c *check) leak(h hold, flow *ctrlflow.CFGs) token.Pos {
 			}
 		}
 		succs := b.Succs
-		if len(succs) == 2 {
-			if cond, ok := b.Nodes[len(b.Nodes)-1].(ast.Expr); ok {
+		if n := len(b.Nodes); n > 0 && len(succs) == 2 { // range, select and a switch of types branch without a condition
+			if cond, ok := b.Nodes[n-1].(ast.Expr); ok {
 				succs = c.succeeded(cond, h.v, err, succs)
 			}
 		}

@@ -52,8 +52,8 @@ type Managed struct {
 
 // NewAcquisition returns an acquisition whose hold has a policy of its own.
 func (c *Client) NewAcquisition(name string, s settings.Settings, emit func(event.Event)) *Acquisition {
-	return c.newAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun, Role: s.Role}}, name, s,
-		Managed{})
+	return c.newAcquisition(&Policy{Policy: renewal.Policy{Timing: s.Timing, Emit: emit, Overrun: s.Overrun, Role: s.Role}, Slots: s.Slots},
+		name, s, Managed{})
 }
 
 // NewManagedAcquisition returns an acquisition that a LeaseManager drives: it waits for a lock, whose

@@ -65,6 +65,7 @@ type ownContext struct {
 // Policy is what the holds of one acquisition, or of many, have in common.
 type Policy struct {
 	renewal.Policy
+	Slots int                          // how many holders the lock may have
 	Over  func(h *Hold, released bool) // is called when a hold is lost, and when it is released; or nil
 	Func  bool                         // a LeaseManager's: it calls a function for each hold
 	multi *MultiHold                   // whose member the hold is, or nil

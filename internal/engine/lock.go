@@ -24,7 +24,7 @@ func (c *Client) WaitAcquire(
 func (c *Client) waitMeasured(
 	ctx, parent context.Context, name string, s settings.Settings, emit Emit, managed bool, multi *MultiHold,
 ) (h *Hold, err error) {
-	ctx, measured := c.MeasureAcquire(ctx, name, s.Role)
+	ctx, measured := c.MeasureAcquire(ctx, name, s.Role, s.Slots)
 	err = errPanicked
 	defer func() { measured.End(err) }()
 	return c.waitAcquire(ctx, parent, name, s, emit, managed, multi)
@@ -138,7 +138,7 @@ func (c *Client) tryOnce(
 // The hold's context descends from parent. After an error the caller tries again, or calls
 // Abandon.
 func (c *Client) TryAcquire(ctx, parent context.Context, a *Acquisition, managed bool) (h *Hold, err error) {
-	ctx, measured := c.MeasureAcquire(ctx, a.name, a.settings.Role)
+	ctx, measured := c.MeasureAcquire(ctx, a.name, a.settings.Role, a.settings.Slots)
 	err = errPanicked
 	defer func() { measured.End(err) }()
 	return c.tryAcquire(ctx, parent, a, managed)

@@ -24,13 +24,13 @@ func (c *Client) measure(ctx context.Context, op telemetry.Operation) *Measured 
 	return &Measured{Context: c.hook.Begin(ctx, op), client: c, op: op, start: c.now()}
 }
 
-// MeasureAcquire reports that a caller begins to acquire a lock. The acquisition continues with the
+// MeasureAcquire reports that a caller begins to acquire a lock, or one of its slots. The acquisition continues with the
 // context that it returns.
-func (c *Client) MeasureAcquire(ctx context.Context, name string, role telemetry.Role) (context.Context, *Measured) {
+func (c *Client) MeasureAcquire(ctx context.Context, name string, role telemetry.Role, slots int) (context.Context, *Measured) {
 	if c.hook == nil {
 		return ctx, nil
 	}
-	m := c.measure(ctx, telemetry.Operation{Kind: telemetry.Acquire, Name: name, Role: role})
+	m := c.measure(ctx, telemetry.Operation{Kind: telemetry.Acquire, Name: name, Role: role, Slots: slots})
 	return m.Context, m
 }
 
@@ -39,7 +39,7 @@ func (h *Hold) measure(ctx context.Context, kind telemetry.Kind) *Measured {
 	if h.client.hook == nil {
 		return nil
 	}
-	m := h.client.measure(ctx, telemetry.Operation{Kind: kind, Name: h.Name(), Token: h.Token(), Role: h.policy.Role})
+	m := h.client.measure(ctx, telemetry.Operation{Kind: kind, Name: h.Name(), Token: h.Token(), Role: h.policy.Role, Slots: h.policy.Slots})
 	m.reported = make(chan struct{})
 	return m
 }

@@ -36,8 +36,8 @@ func Gone(labels map[string]string) bool {
 		return false
 	}
 	process, err := os.FindProcess(n)
-	if err != nil {
-		return false
+	if err != nil { // only Windows: nobody has the process, or it is another user's
+		return !errors.Is(err, os.ErrPermission)
 	}
 	if errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
 		return true

@@ -5,6 +5,7 @@ package namedlock
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -67,8 +68,8 @@ func New(client *holdfast.Client, minHold time.Duration, opts ...holdfast.Option
 	return &Set{client: client, emit: bridge.Client(client).EmitTo(s.Observers), minHold: minHold, opts: opts, names: map[string]*name{}}, nil
 }
 
-// CheckOptions returns an error if an option is nil, or if the options or the Client's defaults ask for a shared lock: those that
-// the adapters serve know exclusive ones alone, and everybody would have it.
+// CheckOptions returns an error if an option is nil, or if the options or the Client's defaults ask for a shared lock or for slots:
+// the libraries that the adapters serve know locks of one holder alone, and several instances would do the same work.
 func CheckOptions(client *holdfast.Client, opts []holdfast.Option) error {
 	_, err := config(client, opts)
 	return err
@@ -82,8 +83,12 @@ func config(client *holdfast.Client, opts []holdfast.Option) (settings.Config, e
 			return cfg, settings.ErrNilOption
 		}
 	}
-	if cfg.Shared {
-		return cfg, settings.Settings{Mode: driver.Shared}.OnlyExclusive("the lock of an adapter")
+	const what = "the lock of an adapter"
+	switch {
+	case cfg.Shared:
+		return cfg, settings.Settings{Mode: driver.Shared}.OnlyExclusive(what)
+	case cfg.Slots != nil && *cfg.Slots > 1:
+		return cfg, driver.Invalid("Slots", strconv.Itoa(*cfg.Slots), "1 for "+what)
 	}
 	return cfg, nil
 }

@@ -350,12 +350,19 @@ func TestNilArguments(t *testing.T) {
 	}
 }
 
-// Everybody would have a shared lock.
-func TestSharedLocksAreRefused(t *testing.T) {
-	_, err := namedlock.New(locktest.NewClient(t, memory.New()), 0, holdfast.WithShared())
-	_, byDefault := namedlock.New(locktest.NewClient(t, memory.New(), holdfast.WithShared()), 0)
-	const want = "holdfast: Mode shared is invalid: must be exclusive for the lock of an adapter"
-	if fmt.Sprint(err) != want || fmt.Sprint(byDefault) != want {
-		t.Errorf("as an option: %v\nas a default: %v\nwant %s", err, byDefault, want)
+// The work would be done several times.
+func TestLocksOfSeveralHoldersAreRefused(t *testing.T) {
+	for want, o := range map[string]holdfast.Option{
+		"holdfast: Mode shared is invalid: must be exclusive for the lock of an adapter": holdfast.WithShared(),
+		"holdfast: Slots 3 is invalid: must be 1 for the lock of an adapter":             holdfast.WithSlots(3),
+	} {
+		_, err := namedlock.New(locktest.NewClient(t, memory.New()), 0, o)
+		_, byDefault := namedlock.New(locktest.NewClient(t, memory.New(), o), 0)
+		if fmt.Sprint(err) != want || fmt.Sprint(byDefault) != want {
+			t.Errorf("as an option: %v\nas a default: %v\nwant %s", err, byDefault, want)
+		}
+	}
+	if _, err := namedlock.New(locktest.NewClient(t, memory.New(), holdfast.WithSlots(3)), 0, holdfast.WithSlots(1)); err != nil {
+		t.Errorf("one slot, where the default is three: %v", err)
 	}
 }

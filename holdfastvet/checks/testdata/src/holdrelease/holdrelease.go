@@ -109,6 +109,19 @@ func comparedOnly(ctx context.Context) bool {
 	return err == nil && hold != nil
 }
 
+func afterALoop(ctx context.Context, names []string) error {
+	hold, err := client.Lock(ctx, "a") // want `hold is not released if the function returns at line 119`
+	if err != nil {
+		return err
+	}
+	for range names {
+		if work(ctx) != nil {
+			return nil
+		}
+	}
+	return hold.Release(ctx)
+}
+
 // All of this is right.
 
 func deferred(ctx context.Context) error {
@@ -174,6 +187,41 @@ func lostInLoop(ctx context.Context, jobs chan int) error {
 			}
 		}
 	}
+}
+
+func aroundALoop(ctx context.Context, names []string) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		println(name)
+	}
+	return hold.Release(ctx)
+}
+
+func aroundASelect(ctx context.Context, jobs, more chan int) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	select {
+	case <-jobs:
+	case <-more:
+	}
+	return hold.Release(ctx)
+}
+
+func aroundATypeSwitch(ctx context.Context, job any) error {
+	hold, err := client.Lock(ctx, "a")
+	if err != nil {
+		return err
+	}
+	switch job.(type) {
+	case int:
+	case string:
+	}
+	return hold.Release(ctx)
 }
 
 func derived(ctx context.Context) error {
