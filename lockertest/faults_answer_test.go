@@ -121,6 +121,26 @@ func answerFaults() []fault {
 			},
 		},
 		{
+			name: "a request under way ends with the context's cause", says: "another lock's", caught: []string{"context/hanging backend",
+				"context/ends during"},
+			make: func(w *fixture, f *faulty) {
+				guard(f, func(ctx context.Context, name string) (context.Context, error) {
+					if ctx.Err() != nil { // it is not sent
+						return ctx, opErr(name, ctx.Err())
+					}
+					err := w.wait(ctx, name)
+					select {
+					case <-time.After(2 * time.Millisecond):
+					case <-ctx.Done():
+					}
+					if ctx.Err() != nil {
+						err = opErr(name, context.Cause(ctx))
+					}
+					return ctx, err
+				})
+			},
+		},
+		{
 			name: "a call goes on after its context has ended", says: "after its context had ended", caught: []string{"context/ends during"},
 			make: func(w *fixture, f *faulty) {
 				f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) {
