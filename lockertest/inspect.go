@@ -168,7 +168,7 @@ var inspectClauses = []clause{
 			c.renew(c.a, lease)
 			seen[c.inspect(c.b, lease.Name).Revision] = true
 			c.forget(lease.Name)
-			c.pass(c.ctx, clockStep)
+			c.pass(c.ctx, c.clockStep())
 			next := c.acquire(c.b, c.request(lease.Name))
 			for range 3 {
 				if r := c.inspect(c.a, next.Name).Revision; seen[r] && !r.IsZero() {

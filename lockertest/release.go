@@ -8,7 +8,9 @@ import (
 
 // clockStep is long enough for the backend's clock to pass the last token. The clock of a
 // service may count whole seconds.
-const clockStep = 1500 * time.Millisecond
+func (s *suite) clockStep() time.Duration {
+	return max(time.Second, s.cfg.ClockStep) + 500*time.Millisecond
+}
 
 var releaseClauses = []clause{
 	{
@@ -107,7 +109,7 @@ var tokenClauses = []clause{
 			if r := c.inspect(c.b, name); r.State != driver.StateFree || r.Token != 0 {
 				c.errorf("a removed record is shown as %v with token %d; want free with token 0", r.State, r.Token)
 			}
-			c.pass(c.ctx, clockStep)
+			c.pass(c.ctx, c.clockStep())
 			c.tokenRises(before, c.acquire(c.b, c.request(name)))
 		},
 	},

@@ -151,7 +151,7 @@ var renewClauses = []clause{
 			c.forget(lease.Name)
 			c.lost("Renew after the record was removed", errOf(c.a.Renew(c.ctx, lease)))
 			c.release(c.a, lease)
-			c.pass(c.ctx, clockStep)
+			c.pass(c.ctx, c.clockStep())
 			c.acquire(c.b, c.request(lease.Name))
 		},
 	},
