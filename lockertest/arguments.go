@@ -85,7 +85,7 @@ func listing(l driver.Locker, prefix string) []method {
 func (c *check) invalid(what, field string, err error) {
 	var invalid *driver.InvalidError
 	if !errors.As(err, &invalid) {
-		c.errorf("%s: got error %v, want an *InvalidError about %s", what, err, field)
+		c.wrongf("%s: got error %v, want an *InvalidError about %s", what, err, field)
 	} else if invalid.Field != field {
 		c.errorf("%s: the InvalidError is about %q, want %q: %v", what, invalid.Field, field, err)
 	}

@@ -114,7 +114,7 @@ var batchClauses = []clause{
 			cancel()
 			for _, err := range errOf(c.a.Capabilities().BatchRenewer.RenewBatch(ctx, leases)) {
 				if !errors.Is(err, context.Canceled) {
-					c.errorf("got error %v, want one that wraps %v", err, context.Canceled)
+					c.wrongf("got error %v, want one that wraps %v", err, context.Canceled)
 				}
 			}
 			for _, lease := range leases {

@@ -14,14 +14,21 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// errorf records a failure and goes on.
+// errorf records a failure and goes on. With an argument that is noAnswer it may be the backend's, for a moment.
 func (c *check) errorf(format string, args ...any) {
+	c.record(slices.ContainsFunc(args, noAnswer), fmt.Sprintf(format, args...))
+}
+
+// wrongf is errorf for an answer that is wrong whatever the backend did.
+func (c *check) wrongf(format string, args ...any) { c.record(false, fmt.Sprintf(format, args...)) }
+
+func (c *check) record(unanswered bool, failure string) {
 	const maxFailures = 20 // one fault can show in every answer
 	c.failing.Lock()
 	defer c.failing.Unlock()
 	if len(c.failures) < maxFailures {
-		c.failures = append(c.failures, fmt.Sprintf(format, args...))
-		if slices.ContainsFunc(args, noAnswer) {
+		c.failures = append(c.failures, failure)
+		if unanswered {
 			c.unanswered++
 		}
 	}

@@ -148,11 +148,11 @@ func (c *check) checkError(method, name, id string, err error) error {
 	var op *driver.OpError
 	switch {
 	case !errors.As(err, &op):
-		c.errorf("%s: the error is no *OpError that names operation, lock and backend: %T: %v", method, err, err)
+		c.wrongf("%s: the error is no *OpError that names operation, lock and backend: %T: %v", method, err, err)
 	case op.Op == "" || op.Backend == "":
-		c.errorf("%s: the OpError names operation %q and backend %q; want both: %v", method, op.Op, op.Backend, err)
+		c.wrongf("%s: the OpError names operation %q and backend %q; want both: %v", method, op.Op, op.Backend, err)
 	case op.Name != name && name != anyName:
-		c.errorf("%s: the OpError names lock %q, want %q: %v", method, short(op.Name), short(name), err)
+		c.wrongf("%s: the OpError names lock %q, want %q: %v", method, short(op.Name), short(name), err)
 	}
 	var held *driver.HeldError
 	if errors.As(err, &held) {
@@ -192,7 +192,7 @@ func (c *check) checkGrant(method string, req driver.Request, lease driver.Lease
 	_ = c.checkError(method, req.Name, req.ID.Reveal(), err)
 	switch {
 	case err != nil && lease != (driver.Lease{}):
-		c.errorf("%s returned a lease together with an error: %v, %v", method, lease, err)
+		c.wrongf("%s returned a lease together with an error: %v, %v", method, lease, err)
 	case err == nil:
 		c.checkLease(method, req, lease)
 	}

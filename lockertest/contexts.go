@@ -35,7 +35,7 @@ var contextClauses = []clause{
 			const limit = 100 * time.Millisecond
 			c.stalled(limit, func(method string, err error, took time.Duration) {
 				if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrLost) {
-					c.errorf("%s, while the backend did not answer until the context ended: got error %v, want one that wraps %v, and not the cause",
+					c.wrongf("%s, while the backend did not answer until the context ended: got error %v, want one that wraps %v, and not the cause",
 						method, err, context.DeadlineExceeded)
 				}
 				if late := took - limit; late > c.soon {
@@ -82,7 +82,7 @@ func endedContext(c *check) {
 		name := c.name()
 		for _, m := range append(c.methods(c.a, name), listing(c.a, name)...) {
 			if err := m.call(ctx); !errors.Is(err, end.want) {
-				c.errorf("%s with a context that had ended: got error %v, want one that wraps %v", m.name, err, end.want)
+				c.wrongf("%s with a context that had ended: got error %v, want one that wraps %v", m.name, err, end.want)
 			}
 		}
 		cancel()
@@ -113,8 +113,12 @@ func contextEndsDuring(c *check) {
 		late := time.Since(ends)
 		cancel()
 		// A server may have closed a connection that was idle for long, before the context ended.
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, io.EOF) {
-			c.errorf("TryAcquire whose context ended during the call: got error %v, want one that wraps %v, and not the cause", err,
+		switch {
+		case err == nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF):
+		case late < 0:
+			c.errorf("TryAcquire of a free lock: %v", err)
+		default:
+			c.wrongf("TryAcquire whose context ended during the call: got error %v, want one that wraps %v, and not the cause", err,
 				context.DeadlineExceeded)
 		}
 		if late > c.soon {

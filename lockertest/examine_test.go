@@ -102,6 +102,60 @@ func TestExamineUnanswered(t *testing.T) {
 	}
 }
 
+// An answer that is wrong, whatever the backend did, is no missing one: its clause is not checked again.
+func TestWrongIsNotUnanswered(t *testing.T) {
+	noServer := errors.New("no server")
+	hides := func(after func(w *fixture, ctx context.Context) bool, err func(name string) error) func(*fixture, *faulty) {
+		return func(w *fixture, f *faulty) {
+			f.close = func(context.Context) error { w.note("closed", true); return nil }
+			guard(f, func(ctx context.Context, name string) (context.Context, error) {
+				if end, limited := ctx.Deadline(); limited && time.Until(end) < time.Second {
+					<-ctx.Done()
+				}
+				if after(w, ctx) {
+					return ctx, err(name)
+				}
+				return ctx, nil
+			})
+		}
+	}
+	ended := func(_ *fixture, ctx context.Context) bool { return ctx.Err() != nil }
+	closed := func(w *fixture, _ context.Context) bool { return w.noted("closed") != nil }
+	always := func(*fixture, context.Context) bool { return true }
+	unanswered := func(name string) error { return opErr(name, noServer) }
+	for _, c := range []struct {
+		clause string
+		make   func(*fixture, *faulty)
+	}{
+		{"context/ended before", hides(ended, unanswered)},
+		{"context/ends during", hides(ended, unanswered)},
+		{"context/ends during", hides(ended, func(name string) error { return opErr(name, driver.ErrClosed) })},
+		{"batch/context ended", hides(ended, unanswered)},
+		{"release batch/context ended", hides(ended, unanswered)},
+		{"inspectbatch/context ended", hides(ended, unanswered)},
+		{"close/ErrClosed", hides(closed, unanswered)},
+		{"close/while in use", hides(closed, unanswered)},
+		{"close/ended context", hides(closed, unanswered)},
+		{"name/invalid", hides(always, unanswered)},
+		{"acquire/free", hides(always, func(string) error { return driver.Errorf("%w", noServer) })},
+		{"acquire/free", hides(always, func(string) error { return opErr("another", noServer) })},
+		{"acquire/free", hides(always, func(name string) error { return &driver.OpError{Op: "try", Name: name, Err: noServer} })},
+	} {
+		cfg := newFixture().config(c.make)
+		cfg.Slack = 50 * time.Millisecond
+		s := newSuite(t, cfg)
+		for _, run := range clauses() {
+			if run.name != c.clause {
+				continue
+			}
+			ck := s.start(t, run)
+			if failures := s.await(ck); len(failures) == 0 || ck.onlyUnanswered() {
+				t.Errorf("%s is checked again after %q", c.clause, failures)
+			}
+		}
+	}
+}
+
 // Examine ends soon after its context, and then reports no clause as failed.
 func TestExamineInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

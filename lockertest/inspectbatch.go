@@ -120,7 +120,7 @@ var inspectBatchClauses = []clause{
 			_, errs := c.a.Capabilities().BatchInspector.InspectBatch(ctx, "", names)
 			for _, err := range errs {
 				if !errors.Is(err, context.Canceled) {
-					c.errorf("got error %v, want one that wraps %v", err, context.Canceled)
+					c.wrongf("got error %v, want one that wraps %v", err, context.Canceled)
 				}
 			}
 		},

@@ -146,7 +146,7 @@ var releaseBatchClauses = []clause{
 			cancel()
 			for _, err := range c.a.Capabilities().BatchReleaser.ReleaseBatch(ctx, leases) {
 				if !errors.Is(err, context.Canceled) {
-					c.errorf("got error %v, want one that wraps %v", err, context.Canceled)
+					c.wrongf("got error %v, want one that wraps %v", err, context.Canceled)
 				}
 			}
 			c.releaseBatch(c.a, leases, nil, nil)
