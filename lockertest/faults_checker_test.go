@@ -58,6 +58,10 @@ func checkerFaults() []fault {
 				return check(ctx, report)
 			}
 		})},
+		{name: "RemoveProbe does nothing", says: "has left a record", caught: []string{"checker/RemoveProbe"},
+			make: examines(func(_ *fixture, f *checkFault) {
+				f.remove = func(context.Context, string) error { return nil }
+			})},
 		{name: "RemoveProbe removes every record", caught: []string{"checker/keeps", "checker/RemoveProbe"},
 			make: forgets(examines(func(w *fixture, f *checkFault) {
 				// The clock stands still, so a token is given twice.
