@@ -2,8 +2,10 @@ package castest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,7 +67,7 @@ func endsWithContext(ctx context.Context, w Watched) error {
 	for _, inEffect := range []bool{true, false} {
 		f := w.follow(ctx, "castest-ends")
 		if inEffect {
-			if err := f.wait(errNoEffect); err != nil {
+			if err := f.wait(anything, errNoEffect); err != nil {
 				return errors.Join(err, f.stop())
 			}
 		}
@@ -80,11 +82,8 @@ func isInEffect(ctx context.Context, w Watched) (err error) {
 	for i := 0; i < watchTries && err == nil; i++ {
 		key := fmt.Sprint("castest-effect-", i)
 		f := w.follow(ctx, key)
-		if err = f.wait(errNoEffect); err == nil {
-			err = w.write(ctx, key)
-		}
-		if err == nil {
-			err = f.wait(errors.New("a write just after the first report was not reported: Watch said too early that it was in effect"))
+		if err = f.wait(anything, errNoEffect); err == nil {
+			err = w.writeFor(ctx, key, f, "a write just after the first report was not reported: Watch said too early that it was in effect")
 		}
 		err = errors.Join(err, f.stop())
 	}
@@ -94,64 +93,92 @@ func isInEffect(ctx context.Context, w Watched) (err error) {
 func survivesCut(ctx context.Context, w Watched) error {
 	const key = "castest-cut"
 	f := w.follow(ctx, key)
-	err := f.wait(errNoEffect)
+	err := f.wait(anything, errNoEffect)
 	for i := 0; i < 3 && err == nil; i++ {
 		w.Cut()
-		for range 2 { // the first report may be that of a Watch that begins anew
-			f.drain()
-			if err = w.write(ctx, key); err == nil {
-				err = f.wait(errors.New("a write after the connection was cut was not reported, and Watch did not begin anew"))
-			}
-			if err != nil {
-				break
-			}
+		for j := 0; j < 2 && err == nil; j++ { // the first write may be reported by a Watch that begins anew
+			err = w.writeFor(ctx, key, f, "a write after the connection was cut was not reported, and Watch did not begin anew")
 		}
 	}
 	return errors.Join(err, f.stop())
 }
 
-// following is a goroutine that calls Watch as a Locker does: again after an error.
+// following calls Watch as a Locker does: again after an error. It reads the key after each report without the value.
 type following struct {
-	reports chan struct{}
+	seen    chan string // what the key had at a report
 	done    chan struct{}
 	cancel  context.CancelFunc
+	reading sync.WaitGroup
 	limit   time.Duration
 }
 
+// many is more than what is reported of a key that is written a few times.
+const many = 100
+
 func (w Watched) follow(ctx context.Context, key string) *following {
-	f := &following{reports: make(chan struct{}, 100), done: make(chan struct{}), limit: w.Limit}
+	f := &following{seen: make(chan string, many), done: make(chan struct{}), limit: w.Limit}
 	ctx, f.cancel = context.WithCancel(ctx)
+	reports := make(chan cas.Value, many)
 	go func() {
 		defer close(f.done)
 		for ctx.Err() == nil {
-			_ = w.Watch(ctx, key, func(cas.Value) {
+			_ = w.Watch(ctx, key, func(v cas.Value) {
 				select {
-				case f.reports <- struct{}{}:
+				case reports <- v:
 				default: // there are enough of them
 				}
 			})
+			pause(ctx, 100*time.Millisecond)
+		}
+	}()
+	f.reading.Go(func() {
+		for ctx.Err() == nil {
 			select {
-			case <-time.After(100 * time.Millisecond):
+			case v := <-reports:
+				select {
+				case f.seen <- w.read(ctx, key, v):
+				case <-ctx.Done():
+				}
 			case <-ctx.Done():
 			}
 		}
-	}()
+	})
 	return f
 }
 
-// wait waits for a report.
-func (f *following) wait(otherwise error) error {
+// read returns the value of a report. Without one it reads the key, again if the connection fails.
+func (w Watched) read(ctx context.Context, key string, v cas.Value) string {
+	for v.Version == "" {
+		var err error
+		if v, err = w.Store.Get(ctx, key); err == nil || ctx.Err() != nil {
+			break
+		}
+		pause(ctx, 10*time.Millisecond)
+	}
+	return string(v.Data)
+}
+
+func pause(ctx context.Context, d time.Duration) {
 	select {
-	case <-f.reports:
-		return nil
-	case <-time.After(f.limit):
-		return otherwise
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }
 
-func (f *following) drain() {
-	for len(f.reports) > 0 {
-		<-f.reports
+// anything stands for any value, or none.
+const anything = ""
+
+// wait waits for a report at which the key has what was written.
+func (f *following) wait(written string, otherwise error) error {
+	for over := time.After(f.limit); ; {
+		select {
+		case value := <-f.seen:
+			if written == anything || value == written {
+				return nil
+			}
+		case <-over:
+			return otherwise
+		}
 	}
 }
 
@@ -160,6 +187,7 @@ func (f *following) stop() error {
 	f.cancel()
 	select {
 	case <-f.done:
+		f.reading.Wait()
 		return nil
 	case <-time.After(watchEnds + watchBusy):
 		return fmt.Errorf("the Watch has not returned %v after its context had ended, and Close waits for it: end the client library's read, "+
@@ -167,22 +195,29 @@ func (f *following) stop() error {
 	}
 }
 
-// write writes the value of a key, again if the connection fails.
-func (w Watched) write(ctx context.Context, key string) error {
+// writeFor writes a new value, and waits until it is reported.
+func (w Watched) writeFor(ctx context.Context, key string, f *following, otherwise string) error {
+	written, err := w.write(ctx, key)
+	if err != nil {
+		return err
+	}
+	return f.wait(written, errors.New(otherwise))
+}
+
+// write writes a new value of a key, again if the connection fails, and returns it.
+func (w Watched) write(ctx context.Context, key string) (written string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.Limit)
 	defer cancel()
-	for {
+	for written = rand.Text(); ; pause(ctx, 10*time.Millisecond) {
 		v, err := w.Store.Get(ctx, key)
 		if err == nil {
-			_, err = w.Store.Put(ctx, key, []byte(time.Now().String()), v.Version)
+			_, err = w.Store.Put(ctx, key, []byte(written), v.Version)
 		}
 		if err == nil {
-			return nil
+			return written, nil
 		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("writing a value: %w", err)
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("writing a value: %w", err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package castest_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,21 +17,37 @@ import (
 type watchedStore struct {
 	cas.Store
 	mu          sync.Mutex
+	values      map[string][]byte
 	writes      int
+	last        cas.Value // that was written
 	subscribers map[chan struct{}]bool
 }
 
-func (s *watchedStore) Get(context.Context, string) (cas.Value, error) { return cas.Value{}, nil }
-
-func (s *watchedStore) Put(context.Context, string, []byte, string) (cas.Written, error) {
+func (s *watchedStore) Get(_ context.Context, key string) (cas.Value, error) {
+	time.Sleep(callTime)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return cas.Value{Data: s.values[key], Version: strconv.Itoa(s.writes)}, nil
+}
+
+func (s *watchedStore) Put(_ context.Context, key string, data []byte, _ string) (cas.Written, error) {
+	time.Sleep(callTime)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.values == nil {
+		s.values = map[string][]byte{}
+	}
+	s.values[key] = data
 	s.writes++
+	s.last = cas.Value{Data: data, Version: strconv.Itoa(s.writes)}
 	for c := range s.subscribers {
 		c <- struct{}{}
 	}
 	return cas.Written{}, nil
 }
+
+// callTime is how long a call takes.
+const callTime = time.Millisecond
 
 func (s *watchedStore) subscribe() chan struct{} {
 	s.mu.Lock()
@@ -85,13 +102,33 @@ func TestRunWatch(t *testing.T) {
 		}},
 		"too early": {broken: "is in effect when it says so", watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
 			changed(cas.Value{})
-			time.Sleep(time.Millisecond)
+			time.Sleep(10 * callTime)
 			first := true
 			return right(s, ctx, func(v cas.Value) {
 				if !first {
 					changed(v)
 				}
 				first = false // it was reported already
+			})
+		}},
+		"too early, twice": {broken: "is in effect when it says so", watch: func(s *watchedStore, ctx context.Context,
+			changed func(cas.Value)) error {
+			changed(cas.Value{})
+			changed(cas.Value{})
+			time.Sleep(10 * callTime)
+			first := true
+			return right(s, ctx, func(v cas.Value) {
+				if !first {
+					changed(v)
+				}
+				first = false
+			})
+		}},
+		"with values": {watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
+			return right(s, ctx, func(cas.Value) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				changed(s.last)
 			})
 		}},
 		"ends silently": {broken: "survives a cut", watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
