@@ -126,7 +126,7 @@ func answerFaults() []fault {
 			make: func(w *fixture, f *faulty) {
 				guard(f, func(ctx context.Context, name string) (context.Context, error) {
 					if ctx.Err() != nil { // it is not sent
-						return ctx, nil
+						return ctx, opErr(name, ctx.Err())
 					}
 					err := w.wait(ctx, name)
 					select {
