@@ -46,7 +46,7 @@ var checkerClauses = []clause{
 			c.release(c.a, lease)
 			remove := func(what string) {
 				if err := c.b.Capabilities().Checker.RemoveProbe(c.ctx, lease.Name); err != nil {
-					c.errorf("%s: %v", what, err)
+					c.fatalf("%s: %v", what, err)
 				}
 			}
 			// The next token may come from the backend's clock, so the record may stay until that has passed the last one.

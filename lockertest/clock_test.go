@@ -50,3 +50,14 @@ func TestClockInSteps(t *testing.T) {
 		})
 	}
 }
+
+// Long steps make no lease end earlier.
+func TestEarlyEndWithAClockInSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := newFixture().config(everyTenure(func(_ *fixture, t *driver.Tenure) { t.Until = t.From }))
+		cfg.ClockStep = 2 * time.Second
+		if failures := newSuite(t, cfg).failures(t, "history/expired"); len(failures) == 0 {
+			t.Error("a lease that ended when it began was not seen")
+		}
+	})
+}

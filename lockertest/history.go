@@ -24,7 +24,8 @@ var historyTimeClauses = []clause{
 			c.pastIs("after its lease has expired", first, driver.EndExpired)
 			c.acquire(c.b, c.request(first.Name))
 			past := c.pastIs("after it was replaced", first, driver.EndExpired)
-			if lasted := past.Until.Sub(past.From); !past.Until.IsZero() && (lasted-first.TTL).Abs() > first.TTL/2+late+2*c.cfg.ClockStep {
+			lasted, tolerance := past.Until.Sub(past.From), first.TTL/2+late
+			if !past.Until.IsZero() && (lasted < first.TTL-tolerance || lasted > first.TTL+tolerance+2*c.cfg.ClockStep) {
 				c.errorf("a lease of %v that expired lasted %v in the history", first.TTL, lasted)
 			}
 		},

@@ -20,8 +20,8 @@
 //
 // golang-migrate passes no context to a migration, so a loss of the lock cannot stop one that
 // runs. No further migration begins: the error matches [holdfast.ErrLost]. If golang-migrate had
-// recorded the next version as dirty already, the error names it: its migration has not run, so
-// force the version before it. If the loss came in the last migration, the migrate.Migrate cannot
+// recorded the next version as dirty already, the error names the version to force, since its
+// migration has not run. If the loss came in the last migration, the migrate.Migrate cannot
 // lock again: make a new one after this error. The database does not check the fencing token, so
 // an instance that is paused for longer than its lease can go on with one migration.
 package migratelock
@@ -63,7 +63,8 @@ type Locked[D Driver[D]] struct {
 	mu       sync.Mutex      // never held across I/O
 	held     *namedlock.Held // nil unless this database has the lock
 	reported bool            // Run, SetVersion or Drop has returned its loss
-	dirty    *int            // the version that is recorded as dirty while its migration has not begun; nil if there is none
+	clean    *int            // the version that was recorded as clean last; nil if that is not known
+	planned  bool            // a version is recorded as dirty, and its migration has not begun
 }
 
 // unlockLimit bounds how long Unlock waits for the release, which goes on without it.
@@ -175,17 +176,19 @@ func release(held *namedlock.Held) error {
 	return held.Unlock(ctx)
 }
 
-// Run runs a migration, unless the lock was lost: another instance may be at it. If its version is
-// recorded as dirty, the error says that it has not run, which nobody can see in the database.
+// Run runs a migration, unless the lock was lost: another instance may be at it. If a version is
+// recorded as dirty for it, the error says that it has not run, which nobody can see in the database.
 func (l *Locked[D]) Run(migration io.Reader) error {
 	lost := l.stillHeld("run a migration")
-	dirty := l.setDirty(nil)
+	l.mu.Lock()
+	clean, planned := l.clean, l.planned
+	l.planned = false
+	l.mu.Unlock()
 	switch {
 	case lost == nil:
 		return l.driver.Run(migration)
-	case dirty != nil:
-		return driver.Errorf("%w; version %d is recorded as dirty although its migration has not run: force the version before it",
-			lost, *dirty)
+	case planned && clean != nil: // -1 of none
+		return driver.Errorf("%w; the database is marked as dirty although this migration has not run: force version %d", lost, *clean)
 	}
 	return lost
 }
@@ -197,21 +200,27 @@ func (l *Locked[D]) SetVersion(version int, dirty bool) error {
 		if err := l.stillHeld("begin a migration"); err != nil {
 			return err
 		}
-		l.setDirty(&version)
 	}
-	return l.driver.SetVersion(version, dirty)
-}
-
-// setDirty returns what it replaces.
-func (l *Locked[D]) setDirty(version *int) (before *int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, l.dirty = l.dirty, version
-	return before
+	err := l.driver.SetVersion(version, dirty)
+	l.note(version, dirty, dirty, err)
+	return err
 }
 
 // Version returns the version of the database.
-func (l *Locked[D]) Version() (version int, dirty bool, err error) { return l.driver.Version() }
+func (l *Locked[D]) Version() (version int, dirty bool, err error) {
+	version, dirty, err = l.driver.Version()
+	l.note(version, dirty, false, err)
+	return version, dirty, err
+}
+
+// note notes a version that was recorded or read.
+func (l *Locked[D]) note(version int, dirty, planned bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.planned = planned; err == nil && !dirty {
+		l.clean = &version
+	}
+}
 
 // Drop deletes everything in the database, unless the lock was lost.
 func (l *Locked[D]) Drop() error {

@@ -213,27 +213,31 @@ func TestLoss(t *testing.T) {
 // A migration that was recorded as dirty and then lost its lock does not run: another instance may be at it. The error says so, because
 // whoever only sees that the database is dirty believes that a part of the migration has run, and would skip it.
 func TestLossBeforeRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		locked, db := newLocked(t, newClient(t, store))
-		if err := errors.Join(locked.Lock(), locked.SetVersion(1, true), locked.Run(strings.NewReader("sql")), locked.SetVersion(1, false),
-			locked.SetVersion(2, true)); err != nil {
-			t.Fatal(err)
-		}
-		store.Remove("migrations")
-		time.Sleep(time.Minute)
-		err := locked.Run(strings.NewReader("sql"))
-		const want = "; version 2 is recorded as dirty although its migration has not run: force the version before it"
-		if !errors.Is(err, holdfast.ErrLost) || !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("Run: %v; want …%s", err, want)
-		}
-		if err := locked.Unlock(); err != nil {
-			t.Error(err)
-		}
-		if got, want := strings.Join(db.log, ", "), "version 1 true, run sql, version 1 false, version 2 true"; got != want {
-			t.Errorf("the database was called with %s; want %s", got, want)
-		}
-	})
+	for what, to := range map[string]int{"up": 2, "down": -1} {
+		t.Run(what, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { lossBeforeRun(t, to) }) })
+	}
+}
+
+func lossBeforeRun(t *testing.T, to int) {
+	store := memory.NewStore()
+	locked, db := newLocked(t, newClient(t, store))
+	if err := errors.Join(locked.Lock(), locked.SetVersion(1, true), locked.Run(strings.NewReader("sql")), locked.SetVersion(1, false),
+		locked.SetVersion(to, true)); err != nil {
+		t.Fatal(err)
+	}
+	store.Remove("migrations")
+	time.Sleep(time.Minute)
+	err := locked.Run(strings.NewReader("sql"))
+	const want = "; the database is marked as dirty although this migration has not run: force version 1"
+	if !errors.Is(err, holdfast.ErrLost) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("Run: %v; want …%s", err, want)
+	}
+	if err := locked.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if got, want := strings.Join(db.log, ", "), fmt.Sprintf("version 1 true, run sql, version 1 false, version %d true", to); got != want {
+		t.Errorf("the database was called with %s; want %s", got, want)
+	}
 }
 
 // A loss that no other method has returned is an error of Unlock.

@@ -41,7 +41,7 @@ func (e *StorageError) Error() string {
 	if e.Status == http.StatusBadRequest && e.Code == "" { // the answer to HEAD may have no code
 		text += adviceOnAddress
 	}
-	if e.Status < http.StatusBadRequest || (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.ofProxy() {
+	if e.ofProxy() && (e.Status < http.StatusBadRequest || e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
 		text += "; the answer is not that of Azure: is there another server between this program and the service?"
 	}
 	switch bloberror.Code(e.Code) {
@@ -82,9 +82,10 @@ func (e *StorageError) refusesCredential() bool {
 	return (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && !e.ofProxy()
 }
 
-// ofProxy reports whether the answer is not the service's, which redirects nobody, and whose successes are no errors.
+// ofProxy reports whether the answer is not the service's, which redirects nobody, and whose successes are no errors. A 304 answers a
+// program's own request with a condition.
 func (e *StorageError) ofProxy() bool {
-	return e.Status < http.StatusBadRequest || e.Code == "" && e.RequestID == ""
+	return e.Status < http.StatusBadRequest && e.Status != http.StatusNotModified || e.Code == "" && e.RequestID == ""
 }
 
 // keyNotPermitted is a code that the SDK does not name.

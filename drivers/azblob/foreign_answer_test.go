@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -60,6 +62,15 @@ func TestForeignAnswer(t *testing.T) {
 				t.Errorf("checked with answers of %d: %+v", status, last)
 			}
 		})
+	}
+}
+
+// The service itself answers a program's own request with a condition.
+func TestNotModifiedIsOfTheService(t *testing.T) {
+	err := &azcore.ResponseError{StatusCode: http.StatusNotModified,
+		RawResponse: &http.Response{Header: http.Header{"X-Ms-Request-Id": {"of-the-service"}}}}
+	if err := Redact(err); strings.Contains(err.Error(), "not that of Azure") {
+		t.Error(err)
 	}
 }
 

@@ -83,7 +83,9 @@ func New(me string, members, owners []string) Plan {
 }
 
 // GivesUp reports whether this owner is about to release partitions.
-func (p Plan) GivesUp(owner string) bool { return owner != Nobody && p.Owned[owner] > p.Shares[owner] }
+func (p Plan) GivesUp(owner string) bool {
+	return owner != Nobody && owner != Unknown && p.Owned[owner] > p.Shares[owner]
+}
 
 // Even reports whether every partition is where it belongs.
 func (p Plan) Even() bool {

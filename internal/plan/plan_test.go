@@ -82,6 +82,9 @@ func TestPlanWhileTheDeadCount(t *testing.T) {
 	if !New("e", members, owners).GivesUp("e") {
 		t.Error("with the dead, e has its share")
 	}
+	if New("e", members, append([]string{Unknown}, owners...)).GivesUp(Unknown) {
+		t.Error("an owner that is not known gives nothing up")
+	}
 	if New("e", members[:5], owners).GivesUp("e") {
 		t.Error("without the dead, e is beyond its share")
 	}

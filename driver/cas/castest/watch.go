@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,9 +104,11 @@ func survivesCut(ctx context.Context, w Watched) error {
 	return errors.Join(err, f.stop())
 }
 
-// following calls Watch as a Locker does: again after an error. It reads the key after each report without the value.
+// following calls Watch as a Locker does: again after an error. While a write is under way and after it, it reads the key at each
+// report without the value.
 type following struct {
-	seen    chan string // what the key had at a report
+	writing atomic.Bool
+	seen    chan string // what the key had at a report, or anything
 	done    chan struct{}
 	cancel  context.CancelFunc
 	reading sync.WaitGroup
@@ -118,13 +121,17 @@ const many = 100
 func (w Watched) follow(ctx context.Context, key string) *following {
 	f := &following{seen: make(chan string, many), done: make(chan struct{}), limit: w.Limit}
 	ctx, f.cancel = context.WithCancel(ctx)
-	reports := make(chan cas.Value, many)
+	type report struct {
+		value   cas.Value
+		writing bool // else it is of something before
+	}
+	reports := make(chan report, many)
 	go func() {
 		defer close(f.done)
 		for ctx.Err() == nil {
 			_ = w.Watch(ctx, key, func(v cas.Value) {
 				select {
-				case reports <- v:
+				case reports <- report{v, f.writing.Load()}:
 				default: // there are enough of them
 				}
 			})
@@ -134,9 +141,13 @@ func (w Watched) follow(ctx context.Context, key string) *following {
 	f.reading.Go(func() {
 		for ctx.Err() == nil {
 			select {
-			case v := <-reports:
+			case r := <-reports:
+				seen := anything
+				if r.writing {
+					seen = w.read(ctx, key, r.value)
+				}
 				select {
-				case f.seen <- w.read(ctx, key, v):
+				case f.seen <- seen:
 				case <-ctx.Done():
 				}
 			case <-ctx.Done():
@@ -197,7 +208,8 @@ func (f *following) stop() error {
 
 // writeFor writes a new value, and waits until it is reported.
 func (w Watched) writeFor(ctx context.Context, key string, f *following, otherwise string) error {
-	written, err := w.write(ctx, key)
+	f.writing.Store(false)
+	written, err := w.write(ctx, key, f)
 	if err != nil {
 		return err
 	}
@@ -205,12 +217,13 @@ func (w Watched) writeFor(ctx context.Context, key string, f *following, otherwi
 }
 
 // write writes a new value of a key, again if the connection fails, and returns it.
-func (w Watched) write(ctx context.Context, key string) (written string, err error) {
+func (w Watched) write(ctx context.Context, key string, f *following) (written string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.Limit)
 	defer cancel()
 	for written = rand.Text(); ; pause(ctx, 10*time.Millisecond) {
 		v, err := w.Store.Get(ctx, key)
 		if err == nil {
+			f.writing.Store(true)
 			_, err = w.Store.Put(ctx, key, []byte(written), v.Version)
 		}
 		if err == nil {

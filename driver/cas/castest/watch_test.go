@@ -124,6 +124,20 @@ func TestRunWatch(t *testing.T) {
 				first = false
 			})
 		}},
+		"too early, often": {broken: "is in effect when it says so", watch: func(s *watchedStore, ctx context.Context,
+			changed func(cas.Value)) error {
+			for range 4 {
+				changed(cas.Value{})
+			}
+			time.Sleep(4 * callTime)
+			first := true
+			return right(s, ctx, func(v cas.Value) {
+				if !first {
+					changed(v)
+				}
+				first = false
+			})
+		}},
 		"with values": {watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
 			return right(s, ctx, func(cas.Value) {
 				s.mu.Lock()
