@@ -20,10 +20,11 @@
 //
 // golang-migrate passes no context to a migration, so a loss of the lock cannot stop one that
 // runs. No further migration begins: the error matches [holdfast.ErrLost]. If golang-migrate had
-// recorded the next version as dirty already, the error names the version to force, since its
-// migration has not run. If the loss came in the last migration, the migrate.Migrate cannot
-// lock again: make a new one after this error. The database does not check the fencing token, so
-// an instance that is paused for longer than its lease can go on with one migration.
+// recorded the next version as dirty already, the error names the version to force, unless another
+// instance has run that migration meanwhile. If the loss came in the last migration, the
+// migrate.Migrate cannot lock again: make a new one after this error. The database does not check
+// the fencing token, so an instance that is paused for longer than its lease can go on with one
+// migration.
 package migratelock
 
 import (
@@ -177,7 +178,7 @@ func release(held *namedlock.Held) error {
 }
 
 // Run runs a migration, unless the lock was lost: another instance may be at it. If a version is
-// recorded as dirty for it, the error says that it has not run, which nobody can see in the database.
+// recorded as dirty for it, the error says that it has not run here, which nobody can see in the database.
 func (l *Locked[D]) Run(migration io.Reader) error {
 	lost := l.stillHeld("run a migration")
 	l.mu.Lock()
@@ -188,7 +189,8 @@ func (l *Locked[D]) Run(migration io.Reader) error {
 	case lost == nil:
 		return l.driver.Run(migration)
 	case planned && clean != nil: // -1 of none
-		return driver.Errorf("%w; the database is marked as dirty although this migration has not run: force version %d", lost, *clean)
+		return driver.Errorf("%w; the database is marked as dirty, and this instance has not run the migration: unless another has, "+
+			"force version %d", lost, *clean)
 	}
 	return lost
 }

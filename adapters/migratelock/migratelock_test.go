@@ -228,7 +228,7 @@ func lossBeforeRun(t *testing.T, to int) {
 	store.Remove("migrations")
 	time.Sleep(time.Minute)
 	err := locked.Run(strings.NewReader("sql"))
-	const want = "; the database is marked as dirty although this migration has not run: force version 1"
+	const want = "; the database is marked as dirty, and this instance has not run the migration: unless another has, force version 1"
 	if !errors.Is(err, holdfast.ErrLost) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("Run: %v; want …%s", err, want)
 	}

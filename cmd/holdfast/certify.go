@@ -60,8 +60,7 @@ Example: a report to keep
     holdfast certify --json > certified.json`
 }
 
-// benchTimeout limits the measurement of calls. That takes a minute, but would wait for ever for a lock that is never granted. Tests
-// shorten it.
+// benchTimeout limits the measurement of calls. That takes a minute, or forever if a lock is never granted. Tests shorten it.
 var benchTimeout = 5 * time.Minute
 
 // partAttempts is how often a part is tried if one of its calls is not answered, as lockertest does with a clause: a server may be out of

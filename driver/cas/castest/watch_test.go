@@ -88,6 +88,22 @@ func TestRunWatch(t *testing.T) {
 			}
 		}
 	}
+	// It reports so often before it subscribes, and misses what is written meanwhile.
+	tooEarly := func(reports int, late time.Duration) watch {
+		return func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
+			for range reports {
+				changed(cas.Value{})
+			}
+			time.Sleep(late)
+			first := true
+			return right(s, ctx, func(v cas.Value) {
+				if !first {
+					changed(v)
+				}
+				first = false // it was reported already
+			})
+		}
+	}
 	for what, c := range map[string]struct {
 		watch  watch
 		broken string
@@ -100,44 +116,9 @@ func TestRunWatch(t *testing.T) {
 			}
 			return err
 		}},
-		"too early": {broken: "is in effect when it says so", watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
-			changed(cas.Value{})
-			time.Sleep(10 * callTime)
-			first := true
-			return right(s, ctx, func(v cas.Value) {
-				if !first {
-					changed(v)
-				}
-				first = false // it was reported already
-			})
-		}},
-		"too early, twice": {broken: "is in effect when it says so", watch: func(s *watchedStore, ctx context.Context,
-			changed func(cas.Value)) error {
-			changed(cas.Value{})
-			changed(cas.Value{})
-			time.Sleep(10 * callTime)
-			first := true
-			return right(s, ctx, func(v cas.Value) {
-				if !first {
-					changed(v)
-				}
-				first = false
-			})
-		}},
-		"too early, often": {broken: "is in effect when it says so", watch: func(s *watchedStore, ctx context.Context,
-			changed func(cas.Value)) error {
-			for range 4 {
-				changed(cas.Value{})
-			}
-			time.Sleep(4 * callTime)
-			first := true
-			return right(s, ctx, func(v cas.Value) {
-				if !first {
-					changed(v)
-				}
-				first = false
-			})
-		}},
+		"too early":        {broken: "is in effect when it says so", watch: tooEarly(1, 10*callTime)},
+		"too early, twice": {broken: "is in effect when it says so", watch: tooEarly(2, 10*callTime)},
+		"too early, often": {broken: "is in effect when it says so", watch: tooEarly(4, 4*callTime)},
 		"with values": {watch: func(s *watchedStore, ctx context.Context, changed func(cas.Value)) error {
 			return right(s, ctx, func(cas.Value) {
 				s.mu.Lock()
