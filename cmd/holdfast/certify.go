@@ -22,7 +22,7 @@ import (
 
 type certifyCmd struct {
 	Timeout time.Duration `default:"15m" positive:"" placeholder:"DURATION" help:"How long it may take at most. Default: ${default}."`
-	For     time.Duration `placeholder:"DURATION" help:"Then let four clients contend for three locks for so long, some holds over several renewals, and check that no two hold one at the same time, tokens rise and each lock is granted. It does not count for --timeout."`
+	For     time.Duration `placeholder:"DURATION" help:"Then let four clients of this process contend for three locks for so long, some holds over several renewals, and check that no two hold one at the same time, tokens rise and each lock is granted. It does not count for --timeout."`
 	Hosts   bool          `help:"Also show where the backend is: hosts, folders and other names, in the line of the backend, in failures and in the driver's findings."`
 	JSON    bool          `help:"Write one JSON object."`
 }
@@ -43,7 +43,7 @@ ends with a report of one page. Passwords, and without --hosts names of hosts, a
 checks cannot be finished, it shows only the broken clauses; with --json, "complete" is then false.
 
 It works in a collection, table, folder or prefix of its own, "holdfast_certify_…", which it needs the right to make, and removes it, also
-when it is interrupted. On Azure every request is billed, and a container that did not exist stays.
+when it is interrupted. On Azure, S3 and DynamoDB every request is billed, and a container or table that did not exist stays.
 
 Exit codes:
   0     every clause was kept, and the driver found nothing doubtful

@@ -26,7 +26,7 @@ func (l *Locker) Check(ctx context.Context, report func(driver.Finding)) error {
 				Remedy: "make sure that the store is reachable and that this program may read it"}}
 			return ctx.Err()
 		}
-		findings = []driver.Finding{{Subject: subjectStore, Detail: "it answers"}, readTrials(v.Data).finding()}
+		findings = []driver.Finding{{Subject: subjectStore, Detail: "it answers"}, readTrials(v.Data).finding(l.config)}
 		return nil
 	})
 	if err != nil {
@@ -48,11 +48,12 @@ func (l *Locker) MissingStore(ctx context.Context) (string, error) {
 }
 
 // finding says what programs have found so far about the conditional writes of the store.
-func (t trials) finding() driver.Finding {
+func (t trials) finding(c Config) driver.Finding {
 	f := driver.Finding{Subject: subjectWrites}
 	switch {
 	case t.Verdict != nil:
-		f.Level, f.Detail, f.Remedy = driver.LevelWrong, driver.ErrorText(t.Verdict.err()), "Stop all programs. "+upperFirst(clearing)+"."
+		f.Level, f.Detail = driver.LevelWrong, driver.ErrorText(c.refusal(t.Verdict))
+		f.Remedy = "Stop all programs. " + upperFirst(c.clearing()) + "."
 	case t.Rounds == 0:
 		f.Level, f.Detail = driver.LevelUnchecked, "no program has tried them so far"
 	default:
@@ -82,7 +83,7 @@ func (l *Locker) CheckWrites(ctx context.Context, report func(driver.Finding)) e
 		}
 		raced.Level, raced.Detail, raced.Remedy = driver.LevelWrong, driver.ErrorText(found), "Correct what the message names, and check again."
 		if v := l.unsafe.Load(); v != nil {
-			raced.Remedy = "Stop all programs. " + upperFirst(clearing) + "."
+			raced.Remedy = "Stop all programs. " + upperFirst(l.config.clearing()) + "."
 		}
 		break
 	}

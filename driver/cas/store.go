@@ -144,6 +144,8 @@ type Config struct {
 	// ProbeRounds is how often Open races conditional writes. The default is 4, and a negative number means
 	// never: for a Locker that only reads.
 	ProbeRounds int
+	// ProbeValue names the value at [ProbeKey] as people find it in the store, such as "the Lease x". The default names the key.
+	ProbeValue string
 }
 
 const (
@@ -169,6 +171,9 @@ func (c Config) withDefaults() (Config, error) {
 		if *value == 0 {
 			*value = size
 		}
+	}
+	if c.ProbeValue == "" {
+		c.ProbeValue = "the value of its key " + ProbeKey + " (with the prefix of the driver, if it has one)"
 	}
 	free := &c.Info.Free
 	free.Token, free.Data, free.History = true, true, true

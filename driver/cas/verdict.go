@@ -62,12 +62,13 @@ func (t trials) encode() []byte {
 }
 
 // clearing says what a person does about a verdict.
-const clearing = "when the store was repaired, or if this was wrong, delete the value of its key " + ProbeKey +
-	" (with the prefix of the driver, if it has one), and start the programs again"
+func (c Config) clearing() string {
+	return "when the store was repaired, or if this was wrong, delete " + c.ProbeValue + ", and start the programs again"
+}
 
-// err is the error of what must not be done on such a store. It stays until a person clears the verdict.
-func (v *verdict) err() error {
-	return driver.Denied(errUnsafe("%s; found on %s by Holdfast %s: %s", v.Saw, v.At.UTC().Format(time.RFC3339), v.By, clearing))
+// refusal is the error of what must not be done on such a store. It stays until a person clears the verdict.
+func (c Config) refusal(v *verdict) error {
+	return driver.Denied(errUnsafe("%s; found on %s by Holdfast %s: %s", v.Saw, v.At.UTC().Format(time.RFC3339), v.By, c.clearing()))
 }
 
 // libraryVersion is the version of Holdfast in this program.
@@ -88,7 +89,7 @@ func libraryVersion() string {
 // stopped is the error of a call that needs the store to keep its promise, or nil.
 func (l *Locker) stopped() error {
 	if v := l.unsafe.Load(); v != nil {
-		return v.err()
+		return l.config.refusal(v)
 	}
 	return nil
 }
@@ -122,7 +123,7 @@ func (l *Locker) convict(ctx context.Context, wins int, version string) error {
 // obey stops the Locker for a verdict that was read, and returns its error.
 func (l *Locker) obey(v *verdict) error {
 	l.unsafe.CompareAndSwap(nil, v)
-	return v.err()
+	return l.config.refusal(v)
 }
 
 // condemn stops the Locker, and stores the verdict for all programs.

@@ -187,7 +187,7 @@ func TestVerdict(t *testing.T) {
 func TestVerdictOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore()
-		config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: 1})
+		config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: 1, ProbeValue: "the Lease x"})
 		l := open(t, store, config)
 		defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
 		lease, err := l.TryAcquire(t.Context(), request("n", "a", time.Minute))
@@ -206,7 +206,8 @@ func TestVerdictOfAnother(t *testing.T) {
 		}
 		for range 2 {
 			if _, err := cas.Open(t.Context(), store, config); !errors.Is(err, driver.ErrDenied) ||
-				!strings.Contains(err.Error(), "two were done; found on 2026-11-28T12:00:00Z by Holdfast v0.9: when the store was repaired") {
+				!strings.Contains(err.Error(), "two were done; found on 2026-11-28T12:00:00Z by Holdfast v0.9: when the store was repaired, "+
+					"or if this was wrong, delete the Lease x, and start the programs again") {
 				t.Errorf("Open: %v", err)
 			}
 		}

@@ -106,6 +106,7 @@ func (s *store) config(c settings, done func(context.Context) error) cas.Config 
 		Unordered:   true,
 		Close:       done,
 		ProbeRounds: c.rounds,
+		ProbeValue:  "the Lease " + leaseName(s.prefix, cas.ProbeKey),
 	}
 }
 

@@ -41,6 +41,9 @@ func TestLeaseName(t *testing.T) {
 		checkName(t, "team-a.", key)
 	}
 	checkName(t, "", cas.ProbeKey)
+	if got := (&store{prefix: "p-"}).config(settings{}, nil).ProbeValue; got != "the Lease p-holdfast--probe" {
+		t.Errorf("a person finds the verdict in %s", got)
+	}
 	for _, long := range []string{
 		strings.Repeat("_", 150), strings.Repeat("É", 90), strings.Repeat("a", 400), strings.Repeat("a.", 75) + "_",
 		"a" + strings.Repeat("É", 90), "aa" + strings.Repeat("É", 90),

@@ -125,7 +125,8 @@ func open(ctx context.Context, o natsgo.Options, c settings) (*Locker, error) {
 		used = c.wrap(s)
 	}
 	inner, err := cas.Open(ctx, used, cas.Config{Info: s.info(), Watch: s.watch, Close: s.close, ProbeRounds: c.rounds,
-		CallLimit: c.timeout + time.Second}) // so that an error says which request had no answer
+		ProbeValue: s.probeValue(),
+		CallLimit:  c.timeout + time.Second}) // so that an error says which request had no answer
 	if err != nil {
 		link.close()
 		return nil, err

@@ -46,6 +46,11 @@ func (s *store) subject(key string) string {
 	return "$KV." + s.bucket + "." + string(b)
 }
 
+// probeValue names the value at [cas.ProbeKey] as people find it.
+func (s *store) probeValue() string {
+	return "the key " + strings.TrimPrefix(s.subject(cas.ProbeKey), "$KV."+s.bucket+".") + " of the bucket " + s.bucket
+}
+
 // keyOf is the key of a subject. It reports false for one that no key has.
 func (s *store) keyOf(subject string) (key string, ok bool) {
 	text, ok := strings.CutPrefix(subject, "$KV."+s.bucket+".")

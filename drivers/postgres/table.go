@@ -149,8 +149,8 @@ func (l *Locker) checkTable(ctx context.Context, c *pgx.Conn, oid uint32) error 
 	case err != nil:
 		return err
 	case s.problem != "":
-		return driver.Damaged(fmt.Errorf("the table %s is not one for locks: %s; see schema.sql of the driver, "+
-			"or name another table in the URL parameter %s", l.config.table.quoted(), s.problem, paramTable))
+		return driver.Damaged(fmt.Errorf("the table %s is not one for locks, or of another version (docs/upgrading.md): %s; see schema.sql "+
+			"of the driver, or name another table in the URL parameter %s", l.config.table.quoted(), s.problem, paramTable))
 	case s.missing != "" && !l.config.onlyReads:
 		return driver.Denied(fmt.Errorf("the user lacks a right: GRANT %s ON %s", s.missing, l.config.table.quoted()))
 	}

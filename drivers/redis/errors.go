@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -16,6 +15,14 @@ import (
 	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/driver/serverurl"
 )
+
+// denials are the codes of errors after which a person must change something.
+var denials = map[string]string{
+	"NOPERM":    "grant the user the rights that docs/redis.md lists",
+	"NOAUTH":    "name user and password in the URL",
+	"WRONGPASS": "check user and password",
+	"MISCONF":   "mend what keeps the server from saving its data",
+}
 
 // classify marks what a person must mend.
 func classify(err error) error {
@@ -27,12 +34,13 @@ func classify(err error) error {
 		return classifyTLS(err)
 	}
 	switch code, text, _ := strings.Cut(of.Error(), " "); {
-	case slices.Contains([]string{"NOPERM", "NOAUTH", "WRONGPASS", "MISCONF"}, code):
-		return driver.Denied(err)
+	case denials[code] != "":
+		return driver.Denied(fmt.Errorf("%w: %s", err, denials[code]))
 	case strings.HasPrefix(text, "DB index is out of range"):
 		return driver.Denied(fmt.Errorf("the server has fewer databases: %w", err))
 	case strings.HasPrefix(text, "ACL failure in script"), strings.HasPrefix(text, "The user executing the script can't"):
-		return driver.Denied(err) // the script ends at once, and nothing in it fails after its write
+		// The script ends at once, and nothing in it fails after its write.
+		return driver.Denied(fmt.Errorf("%w: %s", err, denials["NOPERM"]))
 	case code == "WRONGTYPE":
 		return driver.Damaged(errors.New("the value of the key is no string, and was not written by this program"))
 	}

@@ -252,16 +252,17 @@ func TestReadOnlyUser(t *testing.T) {
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	for what, at := range map[string]string{
-		"wrong password":      "redis://:wrong-secret@" + s.Addr(),
-		"no password":         "redis://" + s.Addr(),
-		"unknown user":        "redis://nobody:wrong-secret@" + s.Addr(),
-		"no SET in a script":  makeUserNamed(t, s, "noset", "~holdfast:*", "&holdfast:*", "+@all", "-set"),
-		"no such database":    s.URL() + "/99",
-		"another key pattern": makeUserNamed(t, s, "nokeys", "~others:*", "&holdfast:*", "+@all"),
+	for what, c := range map[string]struct{ at, helps string }{
+		"wrong password":      {"redis://:wrong-secret@" + s.Addr(), "check user and password"},
+		"no password":         {"redis://" + s.Addr(), "in the URL"},
+		"unknown user":        {"redis://nobody:wrong-secret@" + s.Addr(), "check user and password"},
+		"no SET in a script":  {makeUserNamed(t, s, "noset", "~holdfast:*", "&holdfast:*", "+@all", "-set"), "docs/redis.md"},
+		"no such database":    {s.URL() + "/99", "fewer databases"},
+		"another key pattern": {makeUserNamed(t, s, "nokeys", "~others:*", "&holdfast:*", "+@all"), "docs/redis.md"},
 	} {
-		_, err := Open(t.Context(), at)
-		if !errors.Is(err, driver.ErrDenied) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), appPassword) {
+		_, err := Open(t.Context(), c.at)
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), c.helps) ||
+			strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), appPassword) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -29,6 +29,7 @@ func TestBesideTheBuildBefore(t *testing.T) {
 	for folder, url := range modules(t) {
 		all[folder] = url(t)
 	}
+	shared := map[string]bool{}
 	for name, url := range all {
 		if d, _ := driver.Describe(url); d.Reach == driver.ReachProcess {
 			continue // no other process sees the lock
@@ -37,6 +38,7 @@ func TestBesideTheBuildBefore(t *testing.T) {
 			t.Logf("the build before has no driver for %s", name)
 			continue
 		}
+		shared[name] = true
 		for _, pair := range [][2]build{{before, today}, {today, before}} {
 			s := &besides{url: url, first: pair[0], second: pair[1], queues: name == "mongodb" || name == "postgres",
 				unknownEnds: name == "azblob"}
@@ -53,6 +55,11 @@ func TestBesideTheBuildBefore(t *testing.T) {
 					t.Run(part, func(t *testing.T) { t.Parallel(); test(t) })
 				}
 			})
+		}
+	}
+	for _, name := range []string{"azblob", "file", "mongodb", "postgres"} { // what every build has
+		if !shared[name] {
+			t.Errorf("nothing was tried on %s", name)
 		}
 	}
 }
