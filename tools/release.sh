@@ -31,8 +31,8 @@ fail() { echo "release.sh: $*" >&2; exit 1; }
 [ -z "$(git status --porcelain)" ] || $dry || fail 'the working tree has changes; a release is made of a commit'
 if git rev-parse -q --verify "refs/tags/$version" >/dev/null; then fail "the tag $version exists"; fi
 case $version in v0.* | v1.*) ;; *) fail "from v2 on, the module's path must end with the major version" ;; esac
-untrue='[Uu]ntil (the first|there is a) release|no release yet|not (been )?released yet'
-if grep -nIE "$untrue" README.md docs/*.md docs/guides/*.md */README.md; then
+untrue='until (the first|there is a) release|no release yet|not (been )?released yet'
+if git grep -niE "$untrue" -- '*.md' ':!CHANGELOG.md'; then
 	$dry || fail 'these lines are not true of a release'
 	echo 'a release needs these lines changed first'
 fi

@@ -124,9 +124,7 @@ func open(ctx context.Context, o natsgo.Options, c settings) (*Locker, error) {
 	if c.wrap != nil {
 		used = c.wrap(s)
 	}
-	inner, err := cas.Open(ctx, used, cas.Config{Info: s.info(), Watch: s.watch, Close: s.close, ProbeRounds: c.rounds,
-		ProbeValue: s.probeValue(),
-		CallLimit:  c.timeout + time.Second}) // so that an error says which request had no answer
+	inner, err := cas.Open(ctx, used, s.config())
 	if err != nil {
 		link.close()
 		return nil, err
@@ -142,6 +140,11 @@ func (l *Locker) Capabilities() driver.Capabilities {
 }
 
 // info declares what the bucket promises. No client can see whether the servers sync each write.
+func (s *store) config() cas.Config {
+	return cas.Config{Info: s.info(), Watch: s.watch, Close: s.close, ProbeRounds: s.rounds, ProbeValue: s.probeValue(),
+		CallLimit: s.timeout + time.Second} // so that an error says which request had no answer
+}
+
 func (s *store) info() driver.Info {
 	return driver.Info{Backend: backend, Expiry: driver.ByServer, Failover: driver.GrantsMayBeForgotten, Modes: driver.Modes{Shared: true},
 		History: s.history}

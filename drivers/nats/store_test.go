@@ -40,7 +40,7 @@ func TestSubjects(t *testing.T) {
 	if got := s.subject(cas.ProbeKey); got != "$KV.b./probe" {
 		t.Error(got)
 	}
-	if got := s.probeValue(); got != "the key /probe of the bucket b" {
+	if got := s.config().ProbeValue; got != "the key /probe of the bucket b" {
 		t.Errorf("a person finds the verdict in %s", got)
 	}
 	for _, subject := range []string{"$KV.c.a", "$KV.b.", "$KV.b.A%", "$KV.b.a=2eb", "$KV.b.~"} {

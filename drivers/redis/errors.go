@@ -19,7 +19,7 @@ import (
 // denials are the codes of errors after which a person must change something.
 var denials = map[string]string{
 	"NOPERM":    "grant the user the rights that docs/redis.md lists",
-	"NOAUTH":    "name user and password in the URL",
+	"NOAUTH":    "it demands user and password",
 	"WRONGPASS": "check user and password",
 	"MISCONF":   "mend what keeps the server from saving its data",
 }
@@ -35,12 +35,12 @@ func classify(err error) error {
 	}
 	switch code, text, _ := strings.Cut(of.Error(), " "); {
 	case denials[code] != "":
-		return driver.Denied(fmt.Errorf("%w: %s", err, denials[code]))
+		return driver.Denied(fmt.Errorf("%w (%s)", err, denials[code]))
 	case strings.HasPrefix(text, "DB index is out of range"):
 		return driver.Denied(fmt.Errorf("the server has fewer databases: %w", err))
 	case strings.HasPrefix(text, "ACL failure in script"), strings.HasPrefix(text, "The user executing the script can't"):
 		// The script ends at once, and nothing in it fails after its write.
-		return driver.Denied(fmt.Errorf("%w: %s", err, denials["NOPERM"]))
+		return driver.Denied(fmt.Errorf("%w (%s)", err, denials["NOPERM"]))
 	case code == "WRONGTYPE":
 		return driver.Damaged(errors.New("the value of the key is no string, and was not written by this program"))
 	}

@@ -254,7 +254,7 @@ func TestDenied(t *testing.T) {
 	s := redistest.Start(t)
 	for what, c := range map[string]struct{ at, helps string }{
 		"wrong password":      {"redis://:wrong-secret@" + s.Addr(), "check user and password"},
-		"no password":         {"redis://" + s.Addr(), "in the URL"},
+		"no password":         {"redis://" + s.Addr(), "demands user and password"},
 		"unknown user":        {"redis://nobody:wrong-secret@" + s.Addr(), "check user and password"},
 		"no SET in a script":  {makeUserNamed(t, s, "noset", "~holdfast:*", "&holdfast:*", "+@all", "-set"), "docs/redis.md"},
 		"no such database":    {s.URL() + "/99", "fewer databases"},

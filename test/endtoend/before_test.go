@@ -29,7 +29,7 @@ func TestBesideTheBuildBefore(t *testing.T) {
 	for folder, url := range modules(t) {
 		all[folder] = url(t)
 	}
-	shared := map[string]bool{}
+	tried := map[string]bool{}
 	for name, url := range all {
 		if d, _ := driver.Describe(url); d.Reach == driver.ReachProcess {
 			continue // no other process sees the lock
@@ -38,7 +38,7 @@ func TestBesideTheBuildBefore(t *testing.T) {
 			t.Logf("the build before has no driver for %s", name)
 			continue
 		}
-		shared[name] = true
+		tried[name] = true
 		for _, pair := range [][2]build{{before, today}, {today, before}} {
 			s := &besides{url: url, first: pair[0], second: pair[1], queues: name == "mongodb" || name == "postgres",
 				unknownEnds: name == "azblob"}
@@ -58,7 +58,7 @@ func TestBesideTheBuildBefore(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"azblob", "file", "mongodb", "postgres"} { // what every build has
-		if !shared[name] {
+		if !tried[name] {
 			t.Errorf("nothing was tried on %s", name)
 		}
 	}
