@@ -234,7 +234,10 @@ func TestOneRaceThatProvesNothing(t *testing.T) {
 				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: 1})
 				config.Info.Failover = c.failover
 				var armed, undone atomic.Bool
+				var one sync.Mutex // no write sees another one before it is undone: else it is refused, and one win alone proves nothing
 				store.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
+					one.Lock()
+					defer one.Unlock()
 					before := store.read(key)
 					w, err := store.apply(key, data, version)
 					if err == nil && key == cas.ProbeKey && armed.Load() && (!undone.Swap(true) || c.often) {
