@@ -120,6 +120,11 @@ sim-shrink: ## look for a shorter schedule that fails like that of SEED
 sim-plant: ## plant faults into the library and measure how long the simulator takes to find them (SIMFLAGS='-run token')
 	@$(GO) -C test/sim run ./plant $(SIMFLAGS)
 
+MUTANTS ?=
+.PHONY: mutants
+mutants: ## list all tests that fail by each of 200 small changes of the library: hours of one core (MUTANTS='-run leases', -summary)
+	@$(GO) -C test/sim run ./mutants $(MUTANTS)
+
 .PHONY: bench-scale
 bench-scale: setup ## measure what waiting costs a replica set, half an hour, and update docs/performance.md and test/bench/measured.txt
 	@mkdir -p .cache

@@ -8,7 +8,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,6 +17,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/sim/overlay"
 )
 
 var (
@@ -41,7 +42,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	root, err := findRoot(ctx)
+	root, err := overlay.Root(ctx)
 	if err != nil {
 		return err
 	}
@@ -75,14 +76,8 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// findRoot returns the folder of the library's module.
-func findRoot(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/holdfast-go/holdfast").Output()
-	return strings.TrimSpace(string(out)), err
-}
-
 // plant writes the changed file and the overlay into dir, and returns the overlay.
-func (f fault) plant(root, dir string) (overlay string, err error) {
+func (f fault) plant(root, dir string) (config string, err error) {
 	file := filepath.Join(root, filepath.FromSlash(f.File))
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -92,30 +87,16 @@ func (f fault) plant(root, dir string) (overlay string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	planted := filepath.Join(dir, strings.ReplaceAll(f.File, "/", "_"))
-	if err := os.WriteFile(planted, []byte(changed), 0o600); err != nil {
-		return "", err
-	}
-	config, err := json.Marshal(map[string]map[string]string{"Replace": {file: planted}})
-	if err != nil {
-		return "", err
-	}
-	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, config, 0o600)
+	return overlay.Write(root, dir, map[string]string{f.File: changed})
 }
 
 // apply returns the text of the file with the fault.
 func (f fault) apply(text string) (string, error) {
-	if n := strings.Count(text, f.Old); n != 1 {
-		return "", fmt.Errorf("%s has the code of the fault %q %d times, want once: change the fault with the code", f.File, f.Name, n)
+	at, err := overlay.Find(f.File, text, f.Name, f.Old)
+	if err != nil {
+		return "", err
 	}
-	return strings.Replace(text, f.Old, f.New, 1), nil
+	return text[:at] + f.New + text[at+len(f.Old):], nil
 }
 
 var (
@@ -125,12 +106,12 @@ var (
 
 // find builds the simulator with the fault and runs it.
 func (f fault) find(ctx context.Context, root, dir string) (string, error) {
-	overlay, err := f.plant(root, dir)
+	config, err := f.plant(root, dir)
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(dir, "sim.test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", binary, "github.com/holdfast-go/holdfast/test/sim")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", config, "-o", binary, "github.com/holdfast-go/holdfast/test/sim")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
