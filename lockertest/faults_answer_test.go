@@ -143,7 +143,7 @@ func closeFaults() []fault {
 			do: refuses(driver.MethodClose, driver.ErrClosed, func(c *call) bool { return c.count(c.own("closes")) > 1 })},
 		{name: "Close releases", red: "close/leases stay",
 			do: closing(func(c *call) {
-				for r := range c.plain.List(context.Background(), "") {
+				for _, r := range c.list("") {
 					c.free(r.Name)
 				}
 			})},
@@ -183,12 +183,7 @@ func declarationFaults() []fault {
 			red: "expiry/a new Locker",
 			do: on(driver.MethodTryAcquire, func(c *call) driver.Answer {
 				seen := c.own("first sees " + c.lock())
-				first, ok := c.noted(seen).(time.Time)
-				if !ok {
-					first = c.now()
-					c.note(seen, first)
-				}
-				if c.record(c.lock()).Token != 0 && c.now().Sub(first) < 15*time.Second { // whose lease it is does not matter here
+				if c.record(c.lock()).Token != 0 && c.now().Sub(first(c, seen, c.now())) < 15*time.Second { // whose lease it is does not matter here
 					return driver.Answer{Err: heldErr(driver.Record{Name: c.lock(), State: driver.StateHeld})}
 				}
 				return c.send()

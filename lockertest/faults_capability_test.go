@@ -176,30 +176,6 @@ func batchFaults() []fault {
 	}
 }
 
-// showsReleasesLate has reads show the record of before a release until that has returned. The release waits for a read.
-var showsReleasesLate = func() spoil {
-	type before struct {
-		record driver.Record
-		read   func()
-	}
-	return chain(
-		on(driver.MethodRelease, func(c *call) driver.Answer {
-			ctx, read := context.WithCancel(c.ctx)
-			key := "before the release of " + c.lock()
-			c.note(key, before{c.record(c.lock()), read})
-			defer c.note(key, nil)
-			a := c.next(context.WithoutCancel(ctx), c.Call)
-			<-ctx.Done()
-			return a
-		}),
-		inspectsEach(func(c *call, r *driver.Record) {
-			if old, ok := c.noted("before the release of " + r.Name).(before); ok {
-				*r = old.record
-				old.read()
-			}
-		}))
-}()
-
 func inspectBatchFaults() []fault {
 	// shows answers names for which when holds as if the lock were in a state.
 	shows := func(state driver.State, when func(names []string, i int) bool) spoil {
@@ -212,7 +188,20 @@ func inspectBatchFaults() []fault {
 		})
 	}
 	return []fault{
-		{name: "reads show a release after the wake-up", says: "still showed the lock as held", red: "watcher/reads", do: showsReleasesLate},
+		{name: "reads show a release after the wake-up", says: "still showed the lock as held", red: "watcher/reads",
+			do: chain(on(driver.MethodRelease, func(c *call) driver.Answer { // it waits for a read, which gets the record of before
+				old := c.record(c.lock())
+				ctx, read := context.WithCancel(c.ctx)
+				c.note("late "+c.lock(), func(r *driver.Record) { *r = old; read() })
+				defer c.note("late "+c.lock(), nil)
+				a := c.send()
+				<-ctx.Done()
+				return a
+			}), inspectsEach(func(c *call, r *driver.Record) {
+				if show, ok := c.noted("late " + r.Name).(func(*driver.Record)); ok {
+					show(r)
+				}
+			}))},
 		{name: "batch reads answer out of order", says: "the record's Name is", red: "inspectbatch/order, inspectbatch/many",
 			do: reverses(driver.MethodInspectBatch)},
 		{name: "batches answer once for a name that occurs twice", red: "inspectbatch/order",
@@ -247,11 +236,7 @@ func listerFaults() []fault {
 	// lists changes what List yields: found has the records with the prefix.
 	lists := func(change func(c *call, found []driver.Record) []driver.Record) spoil {
 		return on(driver.MethodList, func(c *call) driver.Answer {
-			var found []driver.Record
-			for r := range c.plain.List(context.Background(), c.Name) {
-				found = append(found, r)
-			}
-			for _, r := range change(c, found) {
+			for _, r := range change(c, c.list(c.Name)) {
 				if !c.Yield(r, nil) {
 					break
 				}
@@ -270,14 +255,9 @@ func listerFaults() []fault {
 				return found
 			})},
 		{name: "prefixes are patterns", red: "lister/prefix and order",
-			do: lists(func(c *call, _ []driver.Record) (found []driver.Record) {
+			do: lists(func(c *call, _ []driver.Record) []driver.Record {
 				pattern, err := regexp.Compile("^" + c.Name)
-				for r := range c.plain.List(context.Background(), "") {
-					if err == nil && pattern.MatchString(r.Name) {
-						found = append(found, r)
-					}
-				}
-				return found
+				return slices.DeleteFunc(c.list(""), func(r driver.Record) bool { return err != nil || !pattern.MatchString(r.Name) })
 			})},
 		{name: "free locks are not listed", red: "lister/records",
 			do: lists(func(_ *call, found []driver.Record) []driver.Record {
@@ -356,8 +336,8 @@ func checkerFaults() []fault {
 			do: reports(driver.Finding{Subject: "x", Detail: "y", Level: driver.LevelWrong})},
 		{name: "Check removes free records", red: "checker/Check",
 			do: sends(driver.MethodCheck, func(c *call) {
-				for r, err := range c.plain.List(context.Background(), "") {
-					if err == nil && r.State == driver.StateFree {
+				for _, r := range c.list("") {
+					if r.State == driver.StateFree {
 						c.store.Remove(r.Name)
 					}
 				}
@@ -408,10 +388,8 @@ func dataStoreFaults() []fault {
 			})},
 		{name: "a new holder's data have the last one's revision", red: "datastore/revision",
 			do: reads(func(c *call, a *driver.Answer) {
-				if first, ok := c.noted("first revision of " + c.lock()).(uint64); ok && a.Err == nil {
-					a.At.Token = first
-				} else if a.At.Token != 0 {
-					c.note("first revision of "+c.lock(), a.At.Token)
+				if a.At.Token != 0 {
+					a.At.Token = first(c, "first revision of "+c.lock(), a.At.Token)
 				}
 			})},
 	}

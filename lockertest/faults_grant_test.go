@@ -11,24 +11,21 @@ import (
 // repeats spoils requests by the holder.
 func repeats(do spoil) spoil {
 	return on(driver.MethodTryAcquire, func(c *call) driver.Answer {
-		if !isFree(c) && c.noted("holder of "+c.lock()) == c.Request.ID {
+		if !isFree(c) && c.holds(c.lease()) {
 			return do(c)
 		}
-		a := c.send()
-		if a.Err == nil {
-			c.note("holder of "+c.lock(), c.Request.ID)
-		}
-		return a
+		return c.send()
 	})
 }
 
 // checkThenAct grants a lock that was free a moment ago.
 func checkThenAct(when func(driver.Record) bool) spoil {
-	return asks(func(c *call) {
-		if when(c.record(c.lock())) {
+	return frees(driver.MethodTryAcquire, func(c *call) bool {
+		free := when(c.record(c.lock()))
+		if free {
 			time.Sleep(20 * time.Millisecond)
-			c.free(c.lock())
 		}
+		return free
 	})
 }
 
@@ -54,11 +51,8 @@ func grantFaults() []fault {
 		{name: "released locks stay held", says: "should be granted", red: "acquire/free, release/frees, release/by name and ID",
 			do: ignores(driver.MethodRelease, always)},
 		{name: "whoever asked may release", red: "release/late and doubled",
-			do: chain(asks(func(c *call) { c.note("asked "+c.Request.ID.Reveal(), true) }), sends(driver.MethodRelease, func(c *call) {
-				if c.noted("asked "+c.Lease.ID.Reveal()) != nil {
-					c.free(c.lock())
-				}
-			}))},
+			do: chain(asks(func(c *call) { c.note("asked "+c.Request.ID.Reveal(), true) }),
+				frees(driver.MethodRelease, func(c *call) bool { return c.noted("asked "+c.Lease.ID.Reveal()) != nil }))},
 		{name: "a refused request is released, but late", red: "acquire/after refusals",
 			do: answers(driver.MethodTryAcquire, func(c *call, a *driver.Answer) {
 				if id := "refused " + c.Request.ID.Reveal(); a.Err != nil {
@@ -68,17 +62,13 @@ func grantFaults() []fault {
 				}
 			})},
 		{name: "every request is granted", red: "acquire/held, acquire/one winner, race/exclusion, data/refused request",
-			do: asks(func(c *call) { c.free(c.lock()) })},
+			do: frees(driver.MethodTryAcquire, always)},
 		{name: "a new name is checked, then taken", says: "of 64 requests at once", red: "acquire/one winner",
 			do: checkThenAct(func(r driver.Record) bool { return r.Token == 0 })},
 		{name: "an expired lock is checked, then taken", says: "of 16 requests at once", red: "expiry/one winner",
 			do: checkThenAct(func(r driver.Record) bool { return r.Token != 0 && r.State == driver.StateFree })},
 		{name: "the owner proves ownership", red: "acquire/owner proves nothing",
-			do: asks(func(c *call) {
-				if c.record(c.lock()).Owner == c.Request.Owner {
-					c.free(c.lock())
-				}
-			})},
+			do: frees(driver.MethodTryAcquire, func(c *call) bool { return c.record(c.lock()).Owner == c.Request.Owner })},
 		{name: "a repeat gets a new token", says: "the repeat got token", red: "acquire/repeat, acquire/repeats at once",
 			do: repeats(func(c *call) driver.Answer { c.free(c.lock()); return c.send() })},
 		{name: "a repeat is refused", red: "acquire/repeat, acquire/repeats at once, acquire/repeat extends",
@@ -104,20 +94,11 @@ func grantFaults() []fault {
 				}
 			})},
 		{name: "the same ID keeps its token forever", red: "expiry/same ID",
-			do: grants(func(c *call, l *driver.Lease) {
-				if before, used := c.note("token of "+l.ID.Reveal(), l.Token).(uint64); used {
-					l.Token = before
-					c.note("token of "+l.ID.Reveal(), before)
-				}
-			})},
+			do: grants(func(c *call, l *driver.Lease) { l.Token = first(c, "token of "+l.ID.Reveal(), l.Token) })},
 		{name: "Replace is ignored", says: "should be granted", red: "acquire/replace",
 			do: asks(func(c *call) { c.Request.Replace = driver.Revision{} })},
 		{name: "Replace is not compared", red: "acquire/replace",
-			do: asks(func(c *call) {
-				if !c.Request.Replace.IsZero() {
-					c.free(c.lock())
-				}
-			})},
+			do: frees(driver.MethodTryAcquire, func(c *call) bool { return !c.Request.Replace.IsZero() })},
 		{name: "a refused request leaves its data", red: "data/refused request",
 			do: answers(driver.MethodTryAcquire, func(c *call, a *driver.Answer) {
 				if a.Err == nil {
@@ -210,7 +191,7 @@ func leaseFaults() []fault {
 			do: answers(driver.MethodRenew, func(c *call, _ *driver.Answer) { _ = c.write(c.Lease, nil) })},
 		{name: "a release frees another's lock",
 			red: "release/stale, release/by name and ID, acquire/owner proves nothing, race/exclusion, expiry/takeover, breaker/BreakNow",
-			do:  sends(driver.MethodRelease, func(c *call) { c.free(c.lock()) })},
+			do:  frees(driver.MethodRelease, always)},
 		{name: "the second release is an error", red: "release/idempotent",
 			do: refuses(driver.MethodRelease, driver.ErrLost,
 				func(c *call) bool { return c.note("released "+c.Lease.ID.Reveal(), true) != nil })},

@@ -70,16 +70,13 @@ func wakeFaults() []fault {
 			}},
 		{name: "stop stops the others", red: "watcher/stop",
 			do: answers(driver.MethodWake, func(c *call, a *driver.Answer) {
-				stop, key := a.Stop, "stop of "+c.lock()
-				before, second := c.note(key, stop).(func())
+				key := "stops of " + c.lock()
+				stops, _ := c.noted(key).([]func())
+				c.note(key, append(stops, a.Stop))
 				a.Stop = func() {
-					if other, ok := c.noted(key).(func()); ok && !second {
-						before = other
+					for _, stop := range c.noted(key).([]func()) {
+						stop()
 					}
-					if before != nil {
-						before()
-					}
-					stop()
 				}
 			})},
 	}
@@ -138,11 +135,7 @@ func queueFaults() []fault {
 				}
 			})},
 		{name: "a repeat empties the queue", says: "position 1 of 1", red: "queue/repeat",
-			do: asks(func(c *call) {
-				if c.holds(c.lease()) {
-					c.store.Remove(c.lock())
-				}
-			})},
+			do: repeats(func(c *call) driver.Answer { c.store.Remove(c.lock()); return c.send() })},
 		{name: "positions never end", red: "queue/position ends",
 			do: asks(func(c *call) {
 				if c.Request.QueueFor > 0 {
@@ -220,21 +213,9 @@ func sharedFaults() []fault {
 	return []fault{
 		{name: "a single reader keeps no writer out", says: "before the lease could end",
 			red: "shared/a writer waits for all, shared/one expires, shared/one releases",
-			do: retried(func(c *call, r driver.Record) bool {
-				if shared(c) || len(r.Holders) != 1 {
-					return false
-				}
-				c.free(c.lock())
-				return true
-			})},
+			do:  retried(func(c *call, r driver.Record) bool { return !shared(c) && len(r.Holders) == 1 && c.free(c.lock()) })},
 		{name: "readers ignore a writer", red: "shared/excluded",
-			do: retried(func(c *call, r driver.Record) bool {
-				if !shared(c) || len(r.Holders) > 0 {
-					return false
-				}
-				c.free(c.lock())
-				return true
-			})},
+			do: retried(func(c *call, r driver.Record) bool { return shared(c) && len(r.Holders) == 0 && c.free(c.lock()) })},
 		{name: "a lock has five readers at most", says: "which should be granted", red: "shared/many",
 			do: on(driver.MethodTryAcquire, func(c *call) driver.Answer {
 				if r := c.record(c.lock()); shared(c) && len(r.Holders) >= 5 {

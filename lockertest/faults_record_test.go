@@ -2,6 +2,7 @@ package lockertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -53,11 +54,8 @@ func recordFaults() []fault {
 			do: inspects(func(_ *call, r *driver.Record) { r.State, r.Remaining, r.RemainingKnown = driver.StateFree, 0, false })},
 		{name: "the predecessor is shown as owner", red: "inspect/successor",
 			do: inspects(func(c *call, r *driver.Record) {
-				if before, ok := c.note("first owner of "+r.Name, r.Owner).(string); ok {
-					r.Owner = before
-					c.note("first owner of "+r.Name, before)
-				} else if r.State == driver.StateHeld {
-					r.Owner = "predecessor"
+				if len(r.History) > 0 {
+					r.Owner = r.History[0].Owner
 				}
 			})},
 		{name: "a wrong token is shown", red: "inspect/held, inspect/released, inspect/successor",
@@ -81,13 +79,7 @@ func recordFaults() []fault {
 		{name: "Inspect leaves out the data", red: "inspect/held, data/kept or replaced",
 			do: inspects(func(_ *call, r *driver.Record) { r.Data = nil })},
 		{name: "records share their data", red: "data/own copy",
-			do: inspects(func(c *call, r *driver.Record) {
-				if shared, ok := c.noted("data of " + r.Name).([]byte); ok {
-					r.Data = shared
-				} else {
-					c.note("data of "+r.Name, r.Data)
-				}
-			})},
+			do: inspects(func(c *call, r *driver.Record) { r.Data = first(c, "data of "+r.Name, r.Data) })},
 		{name: "a record without a name", says: "the record's Name", red: "inspect/held, acquire/held",
 			do: inspects(func(_ *call, r *driver.Record) { r.Name = "" })},
 		{name: "renewed before acquired", says: "before it was acquired", red: "inspect/held",
@@ -137,23 +129,14 @@ func historyFaults() []fault {
 			do: everyTenure(func(_ *call, t *driver.Tenure) { t.Until = time.Time{} })},
 		{name: "records share their history", red: "history/own copy",
 			do: inspects(func(c *call, r *driver.Record) {
-				if shared, ok := c.noted("history of " + r.Name).([]driver.Tenure); ok && len(shared) == len(r.History) {
-					r.History = shared
-				} else {
-					c.note("history of "+r.Name, r.History)
-				}
+				r.History = first(c, fmt.Sprint("history of ", r.Name, len(r.History)), r.History)
 			})},
 	}
 }
 
 // renamed changes names on their way in and restores them on their way out, like an escape that is not one to one.
 func renamed(to func(string) string) spoil {
-	valid := func(name string) string {
-		if s := to(name); s != "" {
-			return s
-		}
-		return "empty"
-	}
+	valid := func(name string) string { return cmp.Or(to(name), "empty") }
 	return func(c *call) driver.Answer {
 		name := c.lock()
 		c.Name, c.Request.Name, c.Lease.Name = valid(c.Name), valid(c.Request.Name), valid(c.Lease.Name)
@@ -232,10 +215,6 @@ func inputFaults() []fault {
 			do: asks(func(c *call) { c.Request.Owner = strings.ReplaceAll(c.Request.Owner, "$$NOW", "12:00") })},
 		{name: "IDs are expressions", red: "text/taken literally",
 			do: chain(ignores(driver.MethodRenew, isExpression), chain(refuses(driver.MethodRelease, context.DeadlineExceeded, isExpression),
-				asks(func(c *call) {
-					if isExpression(c) {
-						c.free(c.lock())
-					}
-				})))},
+				frees(driver.MethodTryAcquire, isExpression)))},
 	}
 }

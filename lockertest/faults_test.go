@@ -273,6 +273,15 @@ func refuses(method driver.Method, err error, when func(c *call) bool) spoil {
 	})
 }
 
+// frees frees the lock before a call for which when holds.
+func frees(method driver.Method, when func(c *call) bool) spoil {
+	return sends(method, func(c *call) {
+		if when(c) {
+			c.free(c.lock())
+		}
+	})
+}
+
 func always(*call) bool { return true }
 
 // isFree reports whether the lock is free, or was never held.

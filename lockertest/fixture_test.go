@@ -1,6 +1,7 @@
 package lockertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,16 @@ func (w *fixture) count(key string) int {
 	return n + 1
 }
 
+// first returns the value that a key got first.
+func first[T any](c *call, key string, value T) T {
+	before, ok := c.note(key, value).(T)
+	if !ok {
+		return value
+	}
+	c.note(key, before)
+	return before
+}
+
 // record reads the record without the faults.
 func (w *fixture) record(name string) driver.Record {
 	r, _ := w.plain.Inspect(context.Background(), name)
@@ -93,9 +104,19 @@ func (w *fixture) write(l driver.Lease, data []byte) error {
 // holds reports whether a lease holds its lock, without the faults.
 func (w *fixture) holds(l driver.Lease) bool { return w.write(l, w.record(l.Name).Data) == nil }
 
-// free frees a name without the faults.
-func (w *fixture) free(name string) {
-	_ = w.plain.BreakNow(context.Background(), name, driver.BreakAnybody())
+// free frees a name without the faults, and reports whether it could.
+func (w *fixture) free(name string) bool {
+	return w.plain.BreakNow(context.Background(), name, driver.BreakAnybody()) == nil
+}
+
+// list returns the records with a prefix, without the faults.
+func (w *fixture) list(prefix string) (all []driver.Record) {
+	for r, err := range w.plain.List(context.Background(), prefix) {
+		if err == nil {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // forget removes a record. See forgets.
@@ -225,10 +246,7 @@ type spoil func(c *call) driver.Answer
 
 // reachable is the store, as far as it does not hang or refuse.
 var reachable = each(func(c *call) driver.Answer {
-	if err := c.wait(); err != nil {
-		return driver.Answer{Err: err}
-	}
-	if err := c.refusal(); err != nil {
+	if err := cmp.Or(c.wait(), c.refusal()); err != nil {
 		return driver.Answer{Err: err}
 	}
 	return c.send()
