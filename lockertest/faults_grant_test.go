@@ -8,10 +8,12 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// repeats spoils requests by the holder.
+// isRepeat reports whether the holder asks. repeats spoils such requests.
+func isRepeat(c *call) bool { return !isFree(c) && c.holds(c.lease()) }
+
 func repeats(do spoil) spoil {
 	return on(driver.MethodTryAcquire, func(c *call) driver.Answer {
-		if !isFree(c) && c.holds(c.lease()) {
+		if isRepeat(c) {
 			return do(c)
 		}
 		return c.send()
@@ -70,9 +72,9 @@ func grantFaults() []fault {
 		{name: "the owner proves ownership", red: "acquire/owner proves nothing",
 			do: frees(driver.MethodTryAcquire, func(c *call) bool { return c.record(c.lock()).Owner == c.Request.Owner })},
 		{name: "a repeat gets a new token", says: "the repeat got token", red: "acquire/repeat, acquire/repeats at once",
-			do: repeats(func(c *call) driver.Answer { c.free(c.lock()); return c.send() })},
+			do: frees(driver.MethodTryAcquire, isRepeat)},
 		{name: "a repeat is refused", red: "acquire/repeat, acquire/repeats at once, acquire/repeat extends",
-			do: repeats(func(c *call) driver.Answer { return driver.Answer{Err: heldErr(c.record(c.lock()))} })},
+			do: excludes(isRepeat)},
 		{name: "a repeat replaces the data", says: `the data are "second"`, red: "acquire/repeat",
 			do: repeats(func(c *call) driver.Answer {
 				a := c.send()

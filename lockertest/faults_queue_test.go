@@ -120,12 +120,9 @@ func queueFaults() []fault {
 				}
 			})},
 		{name: "only the first waiter is ever granted the lock", red: "queue/dead waiter, queue/end of the reservation",
-			do: on(driver.MethodTryAcquire, func(c *call) driver.Answer {
-				if r := c.record(c.lock()); isFree(c) && r.Waiters > 0 && r.Position != 1 {
-					r.State = driver.StateHeld
-					return driver.Answer{Err: heldErr(r)}
-				}
-				return c.send()
+			do: excludes(func(c *call) bool {
+				a := c.next(c.ctx, driver.Call{Method: driver.MethodInspect, Name: c.lock()})
+				return isFree(c) && a.Record.Waiters > 0 && a.Record.Position != 1
 			})},
 		{name: "a waiter stays in the queue after its grant", red: "queue/nobody waits",
 			do: grants(func(c *call, _ *driver.Lease) {
@@ -217,12 +214,7 @@ func sharedFaults() []fault {
 		{name: "readers ignore a writer", red: "shared/excluded",
 			do: retried(func(c *call, r driver.Record) bool { return shared(c) && len(r.Holders) == 0 && c.free(c.lock()) })},
 		{name: "a lock has five readers at most", says: "which should be granted", red: "shared/many",
-			do: on(driver.MethodTryAcquire, func(c *call) driver.Answer {
-				if r := c.record(c.lock()); shared(c) && len(r.Holders) >= 5 {
-					return driver.Answer{Err: heldErr(r)}
-				}
-				return c.send()
-			})},
+			do: excludes(func(c *call) bool { return shared(c) && len(c.record(c.lock()).Holders) >= 5 })},
 		{name: "a reader's repeat is a new grant", says: "a repeat has token", red: "shared/repeat",
 			do: asks(func(c *call) {
 				if shared(c) {

@@ -123,11 +123,20 @@ func on(method driver.Method, do spoil) spoil {
 // Record, like that of other calls.
 func each(do spoil) spoil {
 	return func(c *call) (all driver.Answer) {
-		one := func(of driver.Call) driver.Answer {
-			return do(&call{Call: of, fixture: c.fixture, ctx: c.ctx, locker: c.locker,
-				next: func(ctx context.Context, of driver.Call) driver.Answer {
+		switch c.Method {
+		case driver.MethodWake, driver.MethodClose:
+			return c.send()
+		case driver.MethodRenewBatch, driver.MethodReleaseBatch, driver.MethodInspectBatch:
+			for i := range max(len(c.Leases), len(c.Names)) {
+				one := *c
+				if c.Method == driver.MethodInspectBatch {
+					one.Names = c.Names[i : i+1]
+				} else {
+					one.Leases = c.Leases[i : i+1]
+				}
+				one.next = func(ctx context.Context, of driver.Call) driver.Answer {
 					a := c.next(ctx, of)
-					if len(a.Errs) > 0 {
+					if a.Err == nil && len(a.Errs) > 0 {
 						a.Err = a.Errs[0]
 					}
 					if len(a.Leases) > 0 {
@@ -137,35 +146,13 @@ func each(do spoil) spoil {
 						a.Record = a.Records[0]
 					}
 					return a
-				}})
-		}
-		switch c.Method {
-		case driver.MethodWake, driver.MethodClose:
-			return c.send()
-		case driver.MethodRenewBatch, driver.MethodReleaseBatch:
-			for _, l := range c.Leases {
-				a := one(driver.Call{Method: c.Method, Leases: []driver.Lease{l}})
-				all.Leases, all.Errs = append(all.Leases, a.Lease), append(all.Errs, a.Err)
-			}
-		case driver.MethodInspectBatch:
-			for _, name := range c.Names {
-				a := one(driver.Call{Method: c.Method, Waiter: c.Waiter, Names: []string{name}})
-				all.Records, all.Errs = append(all.Records, a.Record), append(all.Errs, a.Err)
-			}
-		case driver.MethodLeave:
-			for _, name := range c.Names {
-				a := one(driver.Call{Method: c.Method, Waiter: c.Waiter, Names: []string{name}})
-				if op := (*driver.OpError)(nil); errors.As(a.Err, &op) {
-					op.Name = "" // it is about several names
 				}
-				if all.Err == nil {
-					all.Err = a.Err
-				}
+				a := do(&one)
+				all.Leases, all.Records, all.Errs = append(all.Leases, a.Lease), append(all.Records, a.Record), append(all.Errs, a.Err)
 			}
-		default:
-			return do(c)
+			return all
 		}
-		return all
+		return do(c)
 	}
 }
 
@@ -270,6 +257,18 @@ func refuses(method driver.Method, err error, when func(c *call) bool) spoil {
 			return c.fail(err)
 		}
 		return c.send()
+	})
+}
+
+// excludes refuses requests for which when holds, as if another held the lock.
+func excludes(when func(c *call) bool) spoil {
+	return on(driver.MethodTryAcquire, func(c *call) driver.Answer {
+		if !when(c) {
+			return c.send()
+		}
+		r := c.record(c.lock())
+		r.State = driver.StateHeld
+		return driver.Answer{Err: heldErr(r)}
 	})
 }
 

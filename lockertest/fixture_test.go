@@ -188,7 +188,13 @@ func (c *call) lock() string {
 func (c *call) own(key string) string { return fmt.Sprint("Locker ", c.locker, " ", key) }
 
 // err is an error of the call, and fail an answer with it.
-func (c *call) err(err error) error          { return opErr(c.lock(), err) }
+func (c *call) err(err error) error {
+	if c.Method == driver.MethodLeave {
+		return opErr("", err) // it is about several names
+	}
+	return opErr(c.lock(), err)
+}
+
 func (c *call) fail(err error) driver.Answer { return driver.Answer{Err: c.err(err)} }
 
 // pretend answers that all went well, without the store.
