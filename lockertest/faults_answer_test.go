@@ -63,9 +63,8 @@ func contextFaults() []fault {
 	return []fault{
 		{name: "contexts are ignored", red: "context/ended before",
 			do: each(func(c *call) driver.Answer { c.ctx = context.WithoutCancel(c.ctx); return c.send() })},
-		{name: "lists ignore the context", red: "context/ended before", do: withoutContext(driver.MethodList)},
 		{name: "batch reads ignore the context", red: "context/ended before, inspectbatch/context ended",
-			do: withoutContext(driver.MethodInspectBatch)},
+			do: sends(driver.MethodInspectBatch, func(c *call) { c.ctx = context.WithoutCancel(c.ctx) })},
 		{name: "an error wraps the context's cause", red: "context/cause",
 			do: on(driver.MethodRenew, func(c *call) driver.Answer {
 				if c.ctx.Err() != nil {
@@ -142,11 +141,11 @@ func closeFaults() []fault {
 		{name: "the second Close is an error", red: "close/ErrClosed, close/while in use",
 			do: refuses(driver.MethodClose, driver.ErrClosed, func(c *call) bool { return c.count(c.own("closes")) > 1 })},
 		{name: "Close releases", red: "close/leases stay",
-			do: closing(func(c *call) {
-				for _, r := range c.list("") {
-					c.free(r.Name)
+			do: chain(asks(func(c *call) { c.note(c.own("lock"), c.lock()) }), closing(func(c *call) {
+				if name, ok := c.noted(c.own("lock")).(string); ok {
+					c.free(name)
 				}
-			})},
+			}))},
 		{name: "Close closes the store", red: "close/others unaffected, close/leases stay",
 			do: chain(ignores(driver.MethodClose, func(c *call) bool { c.note("closed", true); return true }),
 				each(func(c *call) driver.Answer {

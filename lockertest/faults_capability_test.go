@@ -212,7 +212,11 @@ func inspectBatchFaults() []fault {
 		{name: "batches treat names as patterns", red: "inspectbatch/odd names",
 			do: shows(driver.StateHeld, func(names []string, i int) bool { return strings.HasSuffix(names[i], "*") })},
 		{name: "a name without a record is an error", red: "inspectbatch/as Inspect, inspectbatch/order",
-			do: each(refuses(driver.MethodInspectBatch, driver.ErrLost, func(c *call) bool { return c.record(c.lock()).Token == 0 }))},
+			do: each(answers(driver.MethodInspectBatch, func(c *call, a *driver.Answer) {
+				if a.Err == nil && a.Record.Token == 0 {
+					*a = c.fail(driver.ErrLost)
+				}
+			}))},
 		{name: "batches do not report whether a lock is held", red: "inspectbatch/as Inspect, inspectbatch/order",
 			do: inspectsEach(func(_ *call, r *driver.Record) { *r = driver.Record{Name: r.Name} })},
 		{name: "batches do not report that a lock is broken", says: "Broken", red: "inspectbatch/as Inspect",
@@ -263,6 +267,8 @@ func listerFaults() []fault {
 			do: lists(func(_ *call, found []driver.Record) []driver.Record {
 				return slices.DeleteFunc(found, func(r driver.Record) bool { return r.State == driver.StateFree })
 			})},
+		{name: "lists ignore the context, and Close", red: "context/ended before, close/ErrClosed",
+			do: lists(func(_ *call, found []driver.Record) []driver.Record { return found })},
 		{name: "lists end early", red: "lister/early end, lister/records, name/distinct",
 			do: lists(func(_ *call, found []driver.Record) []driver.Record { return found[:min(len(found), 1)] })},
 	}
@@ -307,18 +313,6 @@ func breakerFaults() []fault {
 			do: refuses(driver.MethodBreak, errors.New("no such lease"), isFree)},
 		{name: "a broken lock stays broken", red: "breaker/Break, breaker/runs out",
 			do: chain(notes(driver.MethodBreak), refuses(driver.MethodRenew, driver.ErrLost, broken))},
-		{name: "a broken lock's holder may repeat", red: "breaker/runs out",
-			do: on(driver.MethodTryAcquire, func(c *call) driver.Answer {
-				id := "lease " + c.Request.ID.Reveal()
-				if before, ok := c.noted(id).(driver.Lease); ok {
-					return driver.Answer{Lease: before}
-				}
-				a := c.send()
-				if a.Err == nil {
-					c.note(id, a.Lease)
-				}
-				return a
-			})},
 		{name: "breaking is not shown", red: "breaker/Break", do: inspects(func(_ *call, r *driver.Record) { r.Broken = false })},
 		{name: "breaking loses the data", red: "breaker/keeps the data",
 			do: ignores(driver.MethodBreakNow, func(c *call) bool { c.store.Remove(c.lock()); return true })},

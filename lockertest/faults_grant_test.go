@@ -83,7 +83,7 @@ func grantFaults() []fault {
 				}
 				return a
 			})},
-		{name: "a repeat does not extend", says: "before the lease could end", red: "acquire/repeat extends",
+		{name: "a repeat does not extend", says: "before the lease could end", red: "acquire/repeat extends, breaker/runs out",
 			do: repeats(func(c *call) driver.Answer {
 				lease := c.lease()
 				lease.Token = c.record(lease.Name).Token
@@ -187,6 +187,7 @@ func leaseFaults() []fault {
 					c.free(l.Name)
 					*a = c.next(c.ctx, driver.Call{Method: driver.MethodTryAcquire,
 						Request: driver.Request{Name: l.Name, ID: l.ID, Owner: l.Owner, TTL: l.TTL}})
+					a.Lease.Token = l.Token
 				}
 			})},
 		{name: "renewals clear the data", red: "renew/keeps the data",

@@ -240,7 +240,7 @@ func sharedFaults() []fault {
 			})},
 		{name: "readers in the queue are not woken", red: "shared/readers are woken",
 			do: wakeups(func(c *call, up driver.Wakeup) {
-				if up.Kind != driver.MayBeFree {
+				if c.Waiter == "" || up.Kind != driver.MayBeFree {
 					c.Wake(up)
 				}
 			})},

@@ -58,7 +58,7 @@ func recordFaults() []fault {
 					r.Owner = r.History[0].Owner
 				}
 			})},
-		{name: "a wrong token is shown", red: "inspect/held, inspect/released, inspect/successor",
+		{name: "a wrong token is shown", red: "inspect/held, inspect/released, inspect/successor, acquire/held",
 			do: inspects(func(_ *call, r *driver.Record) { r.Token++ })},
 		{name: "the revision never changes", red: "inspect/revision, acquire/replace",
 			do: inspects(func(_ *call, r *driver.Record) { r.Revision = driver.NewRevision("r") })},
@@ -84,8 +84,6 @@ func recordFaults() []fault {
 			do: inspects(func(_ *call, r *driver.Record) { r.Name = "" })},
 		{name: "renewed before acquired", says: "before it was acquired", red: "inspect/held",
 			do: inspects(func(_ *call, r *driver.Record) { r.RenewedAt = r.AcquiredAt.Add(-time.Second) })},
-		{name: "the predecessor's record is in the HeldError", red: "acquire/held",
-			do: inspects(func(_ *call, r *driver.Record) { r.Owner, r.Token = "another", 1 })},
 	}
 }
 
@@ -150,11 +148,9 @@ func renamed(to func(string) string) spoil {
 }
 
 func inputFaults() []fault {
+	onlyWaker := func(c *driver.Capabilities) { *c = driver.Capabilities{Waker: c.Waker} } // since what List yields is not renamed
 	shares := func(name, says string, to func(string) string) fault {
-		// Without the capabilities, since what List yields is not renamed.
-		return fault{name: name, says: says, red: "name/distinct", do: renamed(to), has: func(c *driver.Capabilities) {
-			*c = driver.Capabilities{Waker: c.Waker}
-		}}
+		return fault{name: name, says: says, red: "name/distinct", do: renamed(to), has: onlyWaker}
 	}
 	replaces := func(old, by string) func(string) string { return strings.NewReplacer(old, by).Replace }
 	data := func(change func([]byte) []byte) spoil {
@@ -174,7 +170,7 @@ func inputFaults() []fault {
 		shares("percent signs are decoded", "", replaces("%2F", "/")),
 		shares("letters that no file name may have are replaced", "",
 			strings.NewReplacer("<", "_", ">", "_", ":", "_", `"`, "_", "|", "_", "?", "_", "*", "_").Replace),
-		{name: "invalid names are repaired", says: "want an *InvalidError about Name", red: "name/invalid",
+		{name: "invalid names are repaired", says: "want an *InvalidError about Name", red: "name/invalid", has: onlyWaker,
 			do: renamed(func(s string) string { s = strings.ToValidUTF8(s, "?"); return s[:min(len(s), 1024)] })},
 		{name: "TTLs are rounded", says: "want an *InvalidError about TTL", red: "argument/TTL",
 			do: chain(asks(func(c *call) { c.Request.TTL = max(c.Request.TTL, time.Millisecond) }),

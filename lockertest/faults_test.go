@@ -301,11 +301,6 @@ func cuts(method driver.Method, n int) spoil {
 	})
 }
 
-// withoutContext sends calls of a method without their context.
-func withoutContext(method driver.Method) spoil {
-	return sends(method, func(c *call) { c.ctx = context.WithoutCancel(c.ctx) })
-}
-
 // wakeups has do get each wake-up, which it may pass on by c.Wake.
 func wakeups(do func(c *call, up driver.Wakeup)) spoil {
 	return sends(driver.MethodWake, func(c *call) {
