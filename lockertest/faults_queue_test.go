@@ -30,11 +30,8 @@ func wakeFaults() []fault {
 		{name: "releases do not wake", red: "watcher/wakes, watcher/own Locker, watcher/removal, watcher/many, watcher/odd names",
 			do: watches(effectOnly)},
 		{name: "removals do not wake", red: "watcher/removal",
-			do: wakeups(func(c *call, up driver.Wakeup) {
-				if c.record(c.lock()).Token != 0 { // wake may call the memory driver, unlike others
-					c.Wake(up)
-				}
-			})},
+			// A wake-up may call the memory driver, unlike others.
+			do: silences(func(c *call, _ driver.Wakeup) bool { return c.record(c.lock()).Token == 0 })},
 		{name: "one of several is woken", red: "watcher/many",
 			do: watches(func(c *call) driver.Answer {
 				if c.count("watches of "+c.lock()) > 1 {
@@ -150,10 +147,8 @@ func queueFaults() []fault {
 				if !c.Lease.Contended {
 					c.note("quiet "+c.lock(), true)
 				}
-			}), wakeups(func(c *call, up driver.Wakeup) {
-				if up.Kind != driver.MayBeFree || c.noted("quiet "+c.lock()) == nil {
-					c.Wake(up)
-				}
+			}), silences(func(c *call, up driver.Wakeup) bool {
+				return up.Kind == driver.MayBeFree && c.noted("quiet "+c.lock()) != nil
 			}))},
 		{name: "a grant ends the queue", red: "queue/grant of a later turn",
 			do: chain(asks(waits), grants(func(c *call, _ *driver.Lease) { empty(c) }))},
@@ -239,11 +234,7 @@ func sharedFaults() []fault {
 				}
 			})},
 		{name: "readers in the queue are not woken", red: "shared/readers are woken",
-			do: wakeups(func(c *call, up driver.Wakeup) {
-				if c.Waiter == "" || up.Kind != driver.MayBeFree {
-					c.Wake(up)
-				}
-			})},
+			do: silences(func(c *call, up driver.Wakeup) bool { return c.Waiter != "" && up.Kind == driver.MayBeFree })},
 		{name: "readers are not renewed", red: "shared/renewed alone", do: ignores(driver.MethodRenew, shared)},
 		{name: "only the latest holder is shown", red: "shared/together",
 			do: inspects(func(_ *call, r *driver.Record) { r.Holders = r.Holders[max(0, len(r.Holders)-1):] })},

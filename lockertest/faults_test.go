@@ -15,11 +15,11 @@ import (
 // fault is one way of breaking the contract.
 type fault struct {
 	name string
-	red  string // the clauses that must fail, with commas between them
-	says string // part of the text of a failure
-	do   spoil  // what happens to calls
-	info func(*fixture, *driver.Info)
-	has  func(*driver.Capabilities)
+	red  string                       // the clauses that must fail, with commas between them
+	says string                       // part of the text of a failure
+	do   spoil                        // what happens to calls, if not nil
+	info func(*fixture, *driver.Info) // changes what the Locker declares, if not nil
+	has  func(*driver.Capabilities)   // changes its capabilities, if not nil
 }
 
 // allFaults is the table: the files faults_*_test.go have its parts.
@@ -306,6 +306,15 @@ func wakeups(do func(c *call, up driver.Wakeup)) spoil {
 	return sends(driver.MethodWake, func(c *call) {
 		asked := *c
 		c.Wake = func(up driver.Wakeup) { do(&asked, up) }
+	})
+}
+
+// silences has the wake-ups for which when holds not arrive.
+func silences(when func(c *call, up driver.Wakeup) bool) spoil {
+	return wakeups(func(c *call, up driver.Wakeup) {
+		if !when(c, up) {
+			c.Wake(up)
+		}
 	})
 }
 
