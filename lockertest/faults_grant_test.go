@@ -1,7 +1,6 @@
 package lockertest
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -204,7 +203,7 @@ func leaseFaults() []fault {
 			do: forgets(answers(driver.MethodRelease, func(c *call, _ *driver.Answer) { c.forget(c.lock()) }))},
 		{name: "a release waits for the lease's end", red: "release/frees",
 			do: on(driver.MethodRelease, func(c *call) driver.Answer {
-				return driver.Answer{Err: c.plain.Break(context.WithoutCancel(c.ctx), c.lock(), driver.BreakAnybody())}
+				return c.next(c.ctx, driver.Call{Method: driver.MethodBreak, Name: c.lock(), Target: driver.BreakAnybody()})
 			})},
 	}
 }

@@ -267,7 +267,7 @@ func excludes(when func(c *call) bool) spoil {
 			return c.send()
 		}
 		r := c.record(c.lock())
-		r.State = driver.StateHeld
+		r.State, r.History = driver.StateHeld, nil // its last holder may be the one that seems to hold it
 		return driver.Answer{Err: heldErr(r)}
 	})
 }
