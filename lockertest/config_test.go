@@ -52,10 +52,7 @@ func TestMissingFieldsAreNamed(t *testing.T) {
 
 // A Queue that reports some releases only must not say that waking is in effect: the waiters would poll rarely.
 func TestWakesInPart(t *testing.T) {
-	cfg := newFixture().config(func(w *fixture, f *faulty) {
-		stallable(w, f)
-		f.info = func(i driver.Info) driver.Info { i.WakesInPart = true; return i }
-	})
+	cfg := newFixture().config(fault{info: func(_ *fixture, i *driver.Info) { i.WakesInPart = true }})
 	s := newSuite(t, cfg)
 	if failures := s.failures(t, "queue/wakes"); !containsFold(fmt.Sprint(failures), "as if waking were in effect") {
 		t.Errorf("%q", failures)
@@ -64,7 +61,7 @@ func TestWakesInPart(t *testing.T) {
 
 // What was not checked is listed with the reason: what the Config lacks, the driver lacks, and the driver declares.
 func TestSummary(t *testing.T) {
-	cfg := newFixture().config(minimal)
+	cfg := newFixture().config(minimal())
 	cfg.Stall, cfg.Advance, cfg.Deny = nil, nil, nil
 	s := newSuite(t, cfg)
 	s.info.Free = driver.FreeRecord{}
@@ -92,7 +89,7 @@ func TestSummary(t *testing.T) {
 			t.Errorf("without %q:\n%s", want, got)
 		}
 	}
-	whole := newSuite(t, newFixture().config(stallable))
+	whole := newSuite(t, newFixture().config(fault{}))
 	if got, want := whole.summary(), "lockertest: "; !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
 		t.Errorf("with all that clauses need: %s", got)
 	}
@@ -102,12 +99,10 @@ func TestSummary(t *testing.T) {
 func TestDriverThatNeverAnswers(t *testing.T) {
 	ended := make(chan struct{})
 	defer close(ended)
-	cfg := newFixture().config(func(_ *fixture, f *faulty) {
-		f.renew = func(context.Context, driver.Lease) error {
-			<-ended
-			return errors.New("too late")
-		}
-	})
+	cfg := newFixture().config(fault{do: on(driver.MethodRenew, func(c *call) driver.Answer {
+		<-ended
+		return c.fail(errors.New("too late"))
+	})})
 	s := newSuite(t, cfg)
 	s.soon, s.ownLimit = 50*time.Millisecond, 100*time.Millisecond
 	for i, name := range []string{"release/stale", "acquire/replace", "race/exclusion"} {

@@ -105,27 +105,24 @@ func TestExamineUnanswered(t *testing.T) {
 // An answer that is wrong, whatever the backend did, is no missing one: its clause is not checked again.
 func TestWrongIsNotUnanswered(t *testing.T) {
 	noServer := errors.New("no server")
-	hides := func(after func(w *fixture, ctx context.Context) bool, err func(name string) error) func(*fixture, *faulty) {
-		return func(w *fixture, f *faulty) {
-			f.close = func(context.Context) error { w.note("closed", true); return nil }
-			guard(f, func(ctx context.Context, name string) (context.Context, error) {
-				if end, limited := ctx.Deadline(); limited && time.Until(end) < time.Second {
-					<-ctx.Done()
+	hides := func(after func(c *call) bool, err func(name string) error) spoil {
+		return chain(ignores(driver.MethodClose, func(c *call) bool { c.note("closed", true); return true }),
+			each(func(c *call) driver.Answer {
+				if end, limited := c.ctx.Deadline(); limited && time.Until(end) < time.Second {
+					<-c.ctx.Done()
 				}
-				if after(w, ctx) {
-					return ctx, err(name)
+				if after(c) {
+					return driver.Answer{Err: err(c.lock())}
 				}
-				return ctx, nil
-			})
-		}
+				return c.send()
+			}))
 	}
-	ended := func(_ *fixture, ctx context.Context) bool { return ctx.Err() != nil }
-	closed := func(w *fixture, _ context.Context) bool { return w.noted("closed") != nil }
-	always := func(*fixture, context.Context) bool { return true }
+	ended := func(c *call) bool { return c.ctx.Err() != nil }
+	closed := func(c *call) bool { return c.noted("closed") != nil }
 	unanswered := func(name string) error { return opErr(name, noServer) }
 	for _, c := range []struct {
 		clause string
-		make   func(*fixture, *faulty)
+		do     spoil
 	}{
 		{"context/ended before", hides(ended, unanswered)},
 		{"context/ends during", hides(ended, unanswered)},
@@ -141,7 +138,7 @@ func TestWrongIsNotUnanswered(t *testing.T) {
 		{"acquire/free", hides(always, func(string) error { return opErr("another", noServer) })},
 		{"acquire/free", hides(always, func(name string) error { return &driver.OpError{Op: "try", Name: name, Err: noServer} })},
 	} {
-		cfg := newFixture().config(c.make)
+		cfg := newFixture().config(fault{do: c.do})
 		cfg.Slack = 50 * time.Millisecond
 		s := newSuite(t, cfg)
 		for _, run := range clauses() {

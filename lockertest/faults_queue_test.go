@@ -3,213 +3,254 @@ package lockertest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// queues makes a fault of waking the waiters of queues: wait replaces Wake.
-func queues(wait func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func())) func(*fixture,
-	*faulty) {
-	return replaces(driver.MethodWake, func(_ *fixture, had driver.Capabilities, _ context.Context, call driver.Call) driver.Answer {
-		if call.Waiter == "" {
-			return driver.Answer{Stop: had.Waker.Wake(call.Name, call.Waiter, call.Wake)}
-		}
-		return driver.Answer{Stop: wait(had.Waker, call.Name, call.Waiter, call.Wake)}
-	})
-}
-
-// leaves makes a fault of leaving queues.
-func leaves(leave func(next driver.Queue, ctx context.Context, waiter driver.WaiterID, names []string) error) func(*fixture, *faulty) {
-	return replaces(driver.MethodLeave, func(_ *fixture, had driver.Capabilities, ctx context.Context, call driver.Call) driver.Answer {
-		return driver.Answer{Err: leave(had.Queue, ctx, call.Waiter, call.Names)}
-	})
-}
-
-// requests makes a fault of requests.
-func requests(do func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error)) func(*fixture, *faulty) {
-	return func(w *fixture, f *faulty) {
-		f.tryAcquire = func(ctx context.Context, req driver.Request) (driver.Lease, error) { return do(w, f, ctx, req) }
+// wakeFaults are of waking those without a position.
+func wakeFaults() []fault {
+	watches := func(do spoil) spoil {
+		return on(driver.MethodWake, func(c *call) driver.Answer {
+			if c.Waiter != "" {
+				return c.send()
+			}
+			return do(c)
+		})
+	}
+	effectOnly := func(c *call) driver.Answer {
+		c.Wake(driver.Wakeup{})
+		return driver.Answer{}
+	}
+	return []fault{
+		{name: "watchers are never woken", says: "nothing woke the watcher", red: "watcher/wakes",
+			do: ignores(driver.MethodWake, func(c *call) bool { return c.Waiter == "" })},
+		{name: "releases do not wake", red: "watcher/wakes, watcher/own Locker, watcher/removal, watcher/many, watcher/odd names",
+			do: watches(effectOnly)},
+		{name: "removals do not wake", red: "watcher/removal",
+			// A wake-up may call the memory driver, unlike others.
+			do: silences(func(c *call, _ driver.Wakeup) bool { return c.record(c.lock()).Token == 0 })},
+		{name: "one of several is woken", red: "watcher/many",
+			do: watches(func(c *call) driver.Answer {
+				if c.count("watches of "+c.lock()) > 1 {
+					return effectOnly(c)
+				}
+				return c.send()
+			})},
+		{name: "watching waits for the backend", red: "watcher/no waiting",
+			do: sends(driver.MethodWake, func(c *call) {
+				if c.stalled() != nil {
+					time.Sleep(1100 * time.Millisecond)
+				}
+			})},
+		{name: "stop does nothing", says: "although it was stopped", red: "watcher/stop",
+			do: answers(driver.MethodWake, func(_ *call, a *driver.Answer) { a.Stop = nil })},
+		{name: "stop waits for the call of wake that is under way", red: "watcher/stop within wake",
+			do: func(c *call) driver.Answer {
+				var calls atomic.Int64
+				a := wakeups(func(c *call, up driver.Wakeup) {
+					calls.Add(1)
+					defer calls.Add(-1)
+					c.Wake(up)
+				})(c)
+				if stop := a.Stop; stop != nil {
+					a.Stop = func() {
+						for calls.Load() > 0 && c.noted("over") == nil { // until the end of the test
+							time.Sleep(time.Millisecond)
+						}
+						stop()
+					}
+				}
+				return a
+			}},
+		{name: "stop stops the others", red: "watcher/stop",
+			do: answers(driver.MethodWake, func(c *call, a *driver.Answer) {
+				key := "stops of " + c.lock()
+				stops, _ := c.noted(key).([]func())
+				c.note(key, append(stops, a.Stop))
+				a.Stop = func() {
+					for _, stop := range c.noted(key).([]func()) {
+						stop()
+					}
+				}
+			})},
 	}
 }
 
 // waits notes the waiter of a request, and empty has all that were noted leave the queue of a lock.
-func (w *fixture) waits(req driver.Request) {
-	if req.QueueFor > 0 {
-		before, _ := w.noted("waiters " + req.Name).([]driver.WaiterID)
-		w.note("waiters "+req.Name, append(slices.Clip(before), req.Waiter))
+func waits(c *call) {
+	if c.Request.QueueFor > 0 {
+		before, _ := c.noted("waiters " + c.lock()).([]driver.WaiterID)
+		c.note("waiters "+c.lock(), append(slices.Clip(before), c.Request.Waiter))
 	}
 }
 
-func (w *fixture) empty(name string) {
-	waiters, _ := w.noted("waiters " + name).([]driver.WaiterID)
+func empty(c *call) {
+	waiters, _ := c.noted("waiters " + c.lock()).([]driver.WaiterID)
 	for _, waiter := range waiters {
-		_ = w.plain.Leave(w.ctx, waiter, []string{name})
+		_ = c.plain.Leave(context.Background(), waiter, []string{c.lock()})
 	}
 }
-
-// wakesLong says that waking was in effect long before Wake was called.
-var wakesLong = replaces(driver.MethodWake, func(_ *fixture, had driver.Capabilities, _ context.Context, call driver.Call) driver.Answer {
-	return driver.Answer{Stop: had.Waker.Wake(call.Name, call.Waiter, func(up driver.Wakeup) {
-		if up.Kind == driver.WakingBegan {
-			up.Ago = time.Hour
-		}
-		call.Wake(up)
-	})}
-})
 
 func queueFaults() []fault {
 	return []fault{
-		{
-			name: "waking is always said to have been in effect before", says: "waking was reported to be in effect",
-			caught: []string{"watcher/waking since"},
-			make:   wakesLong,
-		},
-		{
-			name: "no waiter has a position", says: "before the waiters",
-			caught: []string{"queue/order", "queue/dead waiter", "queue/position ends", "queue/repeat"},
-			make: requests(func(_ *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-				req.QueueFor = 0
-				return f.Locker.TryAcquire(ctx, req)
-			}),
-		},
-		{
-			name: "a reserved lock looks held by its last holder", caught: []string{"queue/refusal"},
-			make: requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-				lease, err := f.Locker.TryAcquire(ctx, req)
+		{name: "waking is always said to have been in effect before", says: "waking was reported to be in effect",
+			red: "watcher/waking since",
+			do: wakeups(func(c *call, up driver.Wakeup) {
+				if up.Kind == driver.WakingBegan {
+					up.Ago = time.Hour
+				}
+				c.Wake(up)
+			})},
+		{name: "no waiter has a position", says: "before the waiters",
+			red: "queue/order, queue/dead waiter, queue/position ends, queue/repeat",
+			do:  asks(func(c *call) { c.Request.QueueFor = 0 })},
+		{name: "a reserved lock looks held by its last holder", red: "queue/refusal",
+			do: answers(driver.MethodTryAcquire, func(c *call, a *driver.Answer) {
 				var held *driver.HeldError
-				if errors.As(err, &held) && held.Reserved {
-					r := w.record(req.Name)
+				if errors.As(a.Err, &held) && held.Reserved {
+					r := c.record(c.lock())
 					r.State = driver.StateHeld
-					err = heldErr(r)
+					a.Err = heldErr(r)
 				}
-				return lease, err
-			}),
-		},
-		{
-			name: "only the first waiter is ever granted the lock", caught: []string{"queue/dead waiter", "queue/end of the reservation"},
-			make: requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-				if r, err := f.Locker.Inspect(ctx, req.Name); err == nil && r.State == driver.StateFree && r.Waiters > 0 && r.Position != 1 {
-					r.State = driver.StateHeld
-					return driver.Lease{}, heldErr(r)
+			})},
+		{name: "only the first waiter is ever granted the lock", red: "queue/dead waiter, queue/end of the reservation",
+			do: excludes(func(c *call) bool {
+				a := c.next(c.ctx, driver.Call{Method: driver.MethodInspect, Name: c.lock()})
+				return isFree(c) && a.Record.Waiters > 0 && a.Record.Position != 1
+			})},
+		{name: "a waiter stays in the queue after its grant", red: "queue/nobody waits",
+			do: grants(func(c *call, _ *driver.Lease) {
+				if again := c.Call; again.Request.QueueFor > 0 {
+					again.Request.ID = newID()
+					_ = c.next(c.ctx, again)
 				}
-				return f.Locker.TryAcquire(ctx, req)
-			}),
-		},
-		{
-			name: "a waiter stays in the queue after its grant", caught: []string{"queue/nobody waits"},
-			make: requests(func(_ *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-				lease, err := f.Locker.TryAcquire(ctx, req)
-				if err == nil && req.QueueFor > 0 {
-					req.ID = newID()
-					_, _ = f.Locker.TryAcquire(ctx, req)
+			})},
+		{name: "a repeat empties the queue", says: "position 1 of 1", red: "queue/repeat",
+			do: repeats(func(c *call) driver.Answer { c.store.Remove(c.lock()); return c.send() })},
+		{name: "positions never end", red: "queue/position ends",
+			do: asks(func(c *call) {
+				if c.Request.QueueFor > 0 {
+					c.Request.QueueFor = time.Hour
 				}
-				return lease, err
-			}),
-		},
-		{
-			name: "a repeat empties the queue", says: "position 1 of 1", caught: []string{"queue/repeat"},
-			make: requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-				if w.holds(req.Name, req.ID.Reveal()) {
-					w.store.Remove(req.Name)
+			})},
+		{name: "wake-ups of unknown kinds", says: "Wakeup.Kind 3 is invalid: must be MayBeFree", red: "queue/wakes",
+			do: wakeups(func(c *call, up driver.Wakeup) { c.Wake(driver.Wakeup{Kind: driver.WakingEnded + 1}); c.Wake(up) })},
+		{name: "waiters are not woken", says: "no call of wake", red: "queue/wakes",
+			do: ignores(driver.MethodWake, func(c *call) bool { return c.Waiter != "" })},
+		{name: "every waiter is woken as if it were the first", says: "no call of wake", red: "queue/wakes",
+			do: wakeups(func(c *call, _ driver.Wakeup) { c.Wake(driver.Wakeup{}) })},
+		{name: "a release of a lease without Contended wakes nobody", says: "no call of wake", red: "queue/release of the uncontended",
+			do: chain(sends(driver.MethodRelease, func(c *call) {
+				if !c.Lease.Contended {
+					c.note("quiet "+c.lock(), true)
 				}
-				return f.Locker.TryAcquire(ctx, req)
-			}),
-		},
-		{
-			name: "positions never end", caught: []string{"queue/position ends"},
-			make: requests(func(_ *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-				if req.QueueFor > 0 {
-					req.QueueFor = time.Hour
+			}), silences(func(c *call, up driver.Wakeup) bool {
+				return up.Kind == driver.MayBeFree && c.noted("quiet "+c.lock()) != nil
+			}))},
+		{name: "a grant ends the queue", red: "queue/grant of a later turn",
+			do: chain(asks(waits), grants(func(c *call, _ *driver.Lease) { empty(c) }))},
+		{name: "a waiter that leaves stays in the queue", says: "the position is given up",
+			red: "queue/leaving, queue/waiters of one Locker", do: ignores(driver.MethodLeave, always)},
+		{name: "a waiter leaves one queue of several", says: "want 1", red: "queue/leaving",
+			do: sends(driver.MethodLeave, func(c *call) { c.Names = c.Names[:1] })},
+		{name: "a Locker has one position for all its waiters", red: "queue/waiters of one Locker",
+			do: asks(func(c *call) {
+				if c.Request.Waiter != "" {
+					c.Request.Waiter = driver.WaiterID(c.own("waiter"))
 				}
-				return f.Locker.TryAcquire(ctx, req)
-			}),
-		},
-		{
-			name: "wake-ups of unknown kinds", says: "Wakeup.Kind 3 is invalid: must be MayBeFree", caught: []string{"queue/wakes"},
-			make: queues(func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
-				return next.Wake(name, waiter, func(up driver.Wakeup) {
-					wake(driver.Wakeup{Kind: driver.WakingEnded + 1})
-					wake(up)
-				})
-			}),
-		},
-		{
-			name: "waiters are not woken", says: "no call of wake", caught: []string{"queue/wakes"},
-			make: queues(func(driver.Waker, string, driver.WaiterID, func(driver.Wakeup)) func() { return func() {} }),
-		},
-		{
-			name: "every waiter is woken as if it were the first", says: "no call of wake", caught: []string{"queue/wakes"},
-			make: queues(func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
-				return next.Wake(name, waiter, func(driver.Wakeup) { wake(driver.Wakeup{}) })
-			}),
-		},
-		{
-			name: "a release of a lease without Contended wakes nobody", says: "no call of wake",
-			caught: []string{"queue/release of the uncontended"},
-			make: func(w *fixture, f *faulty) {
-				queues(func(next driver.Waker, name string, waiter driver.WaiterID, wake func(driver.Wakeup)) func() {
-					return next.Wake(name, waiter, func(up driver.Wakeup) {
-						if up.Kind != driver.MayBeFree || w.noted("quiet "+name) == nil {
-							wake(up)
-						}
-					})
-				})(w, f)
-				f.release = func(ctx context.Context, l driver.Lease) error {
-					if !l.Contended {
-						w.note("quiet "+l.Name, true)
-					}
-					return f.Locker.Release(ctx, l)
-				}
-			},
-		},
-		{
-			name: "a queue without a Waker", says: "no Waker that wakes its waiters", caught: []string{"info/sane"},
-			make: func(_ *fixture, f *faulty) {
-				f.capabilities = func(c driver.Capabilities) driver.Capabilities { c.Waker = nil; return c }
-			},
-		},
-		{
-			name: "a grant ends the queue", caught: []string{"queue/grant of a later turn"},
-			make: requests(func(w *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-				w.waits(req)
-				lease, err := f.Locker.TryAcquire(ctx, req)
-				if err == nil {
-					w.empty(req.Name)
-				}
-				return lease, err
-			}),
-		},
-		{
-			name: "a waiter that leaves stays in the queue", says: "the position is given up", caught: []string{"queue/leaving",
-				"queue/waiters of one Locker"},
-			make: leaves(func(driver.Queue, context.Context, driver.WaiterID, []string) error { return nil }),
-		},
-		{
-			name: "a waiter leaves one queue of several", says: "want 1", caught: []string{"queue/leaving"},
-			make: leaves(func(next driver.Queue, ctx context.Context, waiter driver.WaiterID, names []string) error {
-				return next.Leave(ctx, waiter, names[:1])
-			}),
-		},
-		{
-			name: "a Locker has one position for all its waiters", caught: []string{"queue/waiters of one Locker"},
-			make: requests(func(_ *fixture, f *faulty, ctx context.Context, req driver.Request) (driver.Lease, error) {
-				if req.Waiter != "" {
-					req.Waiter = driver.WaiterID(fmt.Sprintf("%p", f))
-				}
-				return f.Locker.TryAcquire(ctx, req)
-			}),
-		},
-		{
-			name: "a batch read shows no position", caught: []string{"queue/positions in batch reads"},
-			make: inspectsEach(func(_ *fixture, r *driver.Record) { r.Position = 0 }),
-		},
+			})},
+		{name: "a batch read shows no position", red: "queue/positions in batch reads",
+			do: inspectsEach(func(_ *call, r *driver.Record) { r.Position = 0 })},
 	}
 }
 
-// holds reports whether a lease holds its lock, without the faults.
-func (w *fixture) holds(name, id string) bool {
-	return w.write(w.ctx, driver.Lease{Name: name, ID: driver.NewLeaseID(id)}, w.record(name).Data) == nil
+func sharedFaults() []fault {
+	// retried sends a request that was refused again, where unblocks changes the store.
+	retried := func(unblocks func(c *call, r driver.Record) bool) spoil {
+		return on(driver.MethodTryAcquire, func(c *call) driver.Answer {
+			a := c.send()
+			if errors.Is(a.Err, driver.ErrHeld) && unblocks(c, c.record(c.lock())) {
+				return c.send()
+			}
+			return a
+		})
+	}
+	// overtakes has readers come before the writer that waits for a lock in a state.
+	overtakes := func(state driver.State) spoil {
+		return retried(func(c *call, r driver.Record) bool {
+			if c.Request.Mode == driver.Exclusive {
+				waits(c)
+				return false
+			}
+			// A writer that holds the lock is not overtaken, but excludes.
+			if r.State != state || state == driver.StateHeld && len(r.Holders) == 0 || c.noted("waiters "+c.lock()) == nil {
+				return false
+			}
+			empty(c)
+			return true
+		})
+	}
+	// breaks changes whom Break of a shared lock affects.
+	breaks := func(target func(r driver.Record) driver.BreakTarget) spoil {
+		return sends(driver.MethodBreak, func(c *call) {
+			if r := c.record(c.lock()); len(r.Holders) > 0 {
+				c.Target = target(r)
+			}
+		})
+	}
+	shared := func(c *call) bool { return c.lease().Mode == driver.Shared }
+	return []fault{
+		{name: "a single reader keeps no writer out", says: "before the lease could end",
+			red: "shared/a writer waits for all, shared/one expires, shared/one releases",
+			do:  retried(func(c *call, r driver.Record) bool { return !shared(c) && len(r.Holders) == 1 && c.free(c.lock()) })},
+		{name: "readers ignore a writer", red: "shared/excluded",
+			do: retried(func(c *call, r driver.Record) bool { return shared(c) && len(r.Holders) == 0 && c.free(c.lock()) })},
+		{name: "a lock has five readers at most", says: "which should be granted", red: "shared/many",
+			do: excludes(func(c *call) bool { return shared(c) && len(c.record(c.lock()).Holders) >= 5 })},
+		{name: "a reader's repeat is a new grant", says: "a repeat has token", red: "shared/repeat",
+			do: asks(func(c *call) {
+				if shared(c) {
+					_ = c.plain.Release(context.Background(), c.lease())
+				}
+			})},
+		{name: "holders change the mode", red: "shared/no change of the mode",
+			do: retried(func(c *call, _ driver.Record) bool { return c.plain.Release(context.Background(), c.lease()) == nil })},
+		{name: "shared requests are corrected", says: "a shared request with data", red: "shared/arguments",
+			do: asks(func(c *call) {
+				if shared(c) {
+					c.Request.Data, c.Request.Owner = nil, c.Request.Owner[:min(len(c.Request.Owner), driver.MaxSharedOwner)]
+				}
+			})},
+		{name: "readers overtake a waiting writer", red: "shared/a writer is not overtaken", do: overtakes(driver.StateHeld)},
+		{name: "nothing is reserved after readers", says: "before the writer that waits", red: "shared/a dead reader ends no turn",
+			do: overtakes(driver.StateFree)},
+		{name: "each reader has a turn of its own", says: "in the turn of the first", red: "shared/readers have one turn",
+			do: asks(func(c *call) {
+				if c.Request.QueueFor > 0 {
+					c.Request.Mode = driver.Exclusive
+				}
+			})},
+		{name: "readers in the queue are not woken", red: "shared/readers are woken",
+			do: silences(func(c *call, up driver.Wakeup) bool { return c.Waiter != "" && up.Kind == driver.MayBeFree })},
+		{name: "readers are not renewed", red: "shared/renewed alone", do: ignores(driver.MethodRenew, shared)},
+		{name: "only the latest holder is shown", red: "shared/together",
+			do: inspects(func(_ *call, r *driver.Record) { r.Holders = r.Holders[max(0, len(r.Holders)-1):] })},
+		{name: "the revision is that of the latest grant", says: "one of those before", red: "shared/revision",
+			do: inspects(func(_ *call, r *driver.Record) {
+				if len(r.Holders) > 0 {
+					r.Revision = driver.NewRevision(string(rune(r.Token)))
+				}
+			})},
+		{name: "readers have no history", red: "shared/history",
+			do: inspects(func(_ *call, r *driver.Record) {
+				r.History = slices.DeleteFunc(r.History, func(t driver.Tenure) bool { return t.Mode == driver.Shared })
+			})},
+		{name: "Break of one reader affects all", red: "shared/Break one",
+			do: breaks(func(driver.Record) driver.BreakTarget { return driver.BreakAnybody() })},
+		{name: "Break of all readers affects the latest", red: "shared/Break all",
+			do: breaks(func(r driver.Record) driver.BreakTarget { return driver.BreakToken(r.Token) })},
+	}
 }
