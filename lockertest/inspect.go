@@ -2,6 +2,7 @@ package lockertest
 
 import (
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -40,7 +41,7 @@ var infoClauses = []clause{
 			if c.capabilities.Queue != nil && c.capabilities.Waker == nil {
 				c.errorf("there is a Queue, and no Waker that wakes its waiters")
 			}
-			if c.one.Capabilities() != c.one.Capabilities() {
+			if changed(c.one.Capabilities(), c.one.Capabilities()) {
 				c.errorf("Capabilities changed from one call to the next")
 			}
 		},
@@ -59,6 +60,18 @@ var infoClauses = []clause{
 			}
 		},
 	},
+}
+
+// changed reports whether a Locker has other capabilities than before. One may be of a type that cannot be compared.
+func changed(before, now driver.Capabilities) bool {
+	x, y := reflect.ValueOf(before), reflect.ValueOf(now)
+	for i := range x.NumField() {
+		v, w := x.Field(i).Elem(), y.Field(i).Elem()
+		if v.IsValid() != w.IsValid() || v.IsValid() && v.Comparable() && w.Comparable() && !v.Equal(w) {
+			return true
+		}
+	}
+	return false
 }
 
 var inspectClauses = []clause{

@@ -55,6 +55,19 @@ func minimal() fault {
 	}
 }
 
+// listed is a Checker of a type that cannot be compared.
+type listed struct {
+	driver.Checker
+	_ []string
+}
+
+func TestCapabilityThatCannotBeCompared(t *testing.T) {
+	s := newSuite(t, newFixture().config(fault{has: func(c *driver.Capabilities) { c.Checker = listed{Checker: c.Checker} }}))
+	if failures := s.failures(t, "info/sane"); len(failures) > 0 {
+		t.Errorf("info/sane: %q", failures)
+	}
+}
+
 // TestForgetfulLocker runs the suite on a Locker whose locks leave nothing when they are free, as a key that
 // a store removes at its expiry. It declares that, so it passes.
 func TestForgetfulLocker(t *testing.T) {
