@@ -21,11 +21,11 @@ FUZZ ?= .
 PKG_386 ?= . ./driver/... ./internal/engine ./internal/renewal ./internal/election ./leases ./partitions ./test/promises \
 	./drivers/memory ./drivers/file
 BENCH ?= .
-REPORT_PKG ?= ./internal/engine ./drivers/mongo ./drivers/azblob ./test/endtoend ./test/bench/partitions ./leases
+REPORT_PKG ?= ./internal/engine ./drivers/mongo ./drivers/azblob ./test/bench/scale ./test/bench/partitions ./leases
 # Packages of the integration module; the default is all except chaos.
 INTEGRATION_PKG ?= $$($(GO) list ./... | grep -v /chaos)
 INTEGRATION_TIMEOUT ?= 20m
-# How often bench-scale measures each way to wake waiters.
+# How often bench-report measures each way to wake waiters.
 ROUNDS ?= 4
 DURATION ?= 10m
 SEED ?= 0

@@ -106,9 +106,9 @@ images: ## build local stand-ins for the images of the integration suite and of 
 	cd integration && $(GO) run ./images/build
 
 .PHONY: bench-report
-bench-report: setup ## run all benchmarks at full length, half an hour, and update docs/performance.md and test/bench/measured.txt
+bench-report: setup ## run all benchmarks at full length, an hour, and update docs/performance.md and test/bench/measured.txt
 	@mkdir -p .cache
-	status=0; HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_GRANTS=10000 HOLDFAST_BENCH_ARTICLE=1 \
+	status=0; HOLDFAST_BENCH_HOLD=5m HOLDFAST_BENCH_GRANTS=10000 HOLDFAST_BENCH_ARTICLE=1 HOLDFAST_BENCH_ROUNDS=$(ROUNDS) \
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 90m $(TESTFLAGS) $(REPORT_PKG) | tee .cache/bench.txt || status=$$?; \
 	$(GO) -C test/bench/rivals run ./draw/report <.cache/bench.txt && exit $$status
 
@@ -124,13 +124,6 @@ MUTANTS ?=
 .PHONY: mutants
 mutants: ## list all tests that fail by each of 200 small changes of the library: hours of one core (MUTANTS='-run leases', -summary)
 	@$(GO) -C test/sim run ./mutants $(MUTANTS)
-
-.PHONY: bench-scale
-bench-scale: setup ## measure what waiting costs a replica set, half an hour, and update docs/performance.md and test/bench/measured.txt
-	@mkdir -p .cache
-	status=0; HOLDFAST_BENCH_ROUNDS=$(ROUNDS) $(GO) test -run '^$$' -bench '$(BENCH)' -timeout 90m $(TESTFLAGS) ./test/bench/scale \
-		| tee .cache/bench-scale.txt || status=$$?; \
-	$(GO) -C test/bench/rivals run ./draw/report <.cache/bench-scale.txt && exit $$status
 
 .PHONY: simulate
 simulate: ## run the large simulations of package scalesim in virtual time: minutes, and up to 10 GB of memory

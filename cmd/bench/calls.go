@@ -11,6 +11,11 @@ import (
 // Calls are the durations of single calls.
 type Calls struct{ Acquire, Renew, Release Samples }
 
+// AcquireAndRelease returns the median of acquires, and that of releases, together.
+func (c *Calls) AcquireAndRelease() time.Duration {
+	return c.Acquire.Quantile(0.5) + c.Release.Quantile(0.5)
+}
+
 // Round acquires a free lock, renews it once and releases it.
 func (c *Calls) Round(ctx context.Context, client *holdfast.Client, name string) error {
 	begin := time.Now()

@@ -141,7 +141,7 @@ func (r *Report) measureCalls(ctx context.Context, b *Backend, o Options) (err e
 	r.Acquire, r.Renew, r.Release = calls.Acquire.Latency(), calls.Renew.Latency(), calls.Release.Latency()
 	r.HandOver, r.TakeOver = handOvers.Latency(), takeOvers.Latency()
 	if r.HandOver != nil && r.Acquire != nil {
-		ratio := r.HandOver.P50 / max(r.Acquire.P50+r.Release.P50, 1e-6)
+		ratio := float64(handOvers.Quantile(0.5)) / float64(max(calls.AcquireAndRelease(), 1))
 		r.HandOverRatio = &ratio
 	}
 	return nil

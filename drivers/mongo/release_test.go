@@ -171,29 +171,3 @@ func TestReleaseBatchWithInconsistentAnswers(t *testing.T) {
 	acquire(t, l, request("n", "secret c"))
 	acquire(t, l, request("m", "secret d"))
 }
-
-// BenchmarkReleaseBatch releases 500 leases, in one batch and with 32 single releases at a time.
-func BenchmarkReleaseBatch(b *testing.B) {
-	l := newBenchLocker(b, mongotest.Collection(b))
-	batch := func(leases []driver.Lease) error { return errors.Join(l.ReleaseBatch(b.Context(), leases)...) }
-	single := func(leases []driver.Lease) error {
-		errs := make([]error, len(leases))
-		forEachParallel(32, leases, func(i int, lease driver.Lease) { errs[i] = l.Release(b.Context(), lease) })
-		return errors.Join(errs...)
-	}
-	for name, release := range map[string]func([]driver.Lease) error{"batch": batch, "single": single} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				if err := l.majority.Drop(b.Context()); err != nil {
-					b.Fatal(err)
-				}
-				leases := heldLeases(b, l.majority, batchChunkSize)
-				b.StartTimer()
-				if err := release(leases); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

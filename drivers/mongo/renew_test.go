@@ -157,42 +157,6 @@ func TestRenewBatchWithOneUnknown(t *testing.T) {
 	}
 }
 
-// BenchmarkRenewBatch renews as many leases as a Client sends in one call, all held or one
-// lost, and twenty times as many.
-func BenchmarkRenewBatch(b *testing.B) {
-	for _, test := range []struct {
-		name    string
-		n, lost int
-	}{{"500", 500, 0}, {"500OneLost", 500, 1}, {"10000", 10_000, 0}} {
-		b.Run(test.name, func(b *testing.B) {
-			l := newBenchLocker(b, mongotest.Collection(b))
-			leases := make([]driver.Lease, test.n)
-			documents := make([]any, len(leases))
-			for i := range leases {
-				leases[i] = driver.Lease{Name: fmt.Sprint("n-", i), ID: driver.NewLeaseID(fmt.Sprint("id-", i)), TTL: time.Minute}
-				documents[i] = doc{{Key: "_id", Value: leases[i].Name}, {Key: "v", Value: 1}, {Key: "kid", Value: leases[i].ID.Reveal()},
-					{Key: "token", Value: int64(1)}, {Key: "expiresAt", Value: time.Now()}}
-			}
-			if _, err := l.majority.InsertMany(b.Context(), documents[test.lost:]); err != nil {
-				b.Fatal(err)
-			}
-			var took []time.Duration
-			for b.Loop() {
-				start := time.Now()
-				_, errs := l.RenewBatch(b.Context(), leases)
-				took = append(took, time.Since(start))
-				if err := errors.Join(errs[test.lost:]...); err != nil {
-					b.Fatal(err)
-				}
-			}
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
-			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(len(leases)), "µs/lease")
-		})
-	}
-}
-
 // A batch that matched fewer records than are held a moment later cannot say which it renewed.
 func TestRenewBatchWithInconsistentAnswers(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast"
+	"github.com/holdfast-go/holdfast/cmd/bench"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/bench/ratio"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
@@ -93,11 +94,6 @@ func (f *fleet) end(wg *sync.WaitGroup) {
 	wg.Wait()
 }
 
-func percentile(all []time.Duration, p int) time.Duration {
-	slices.Sort(all)
-	return all[len(all)*p/100]
-}
-
 func bigServer(b *testing.B) string {
 	b.Helper()
 	return postgrestest.Start(b, postgrestest.Options{Settings: map[string]string{"max_connections": "1000"}}).Database(b)
@@ -120,7 +116,8 @@ func (f *fleet) handOver(b *testing.B, handOvers int) {
 	b.Helper()
 	var mu sync.Mutex
 	var released time.Time
-	var gaps []time.Duration
+	var grants int
+	var gaps, pairs bench.Samples
 	ctx, cancel := context.WithCancel(b.Context())
 	warm, done := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
@@ -132,12 +129,15 @@ func (f *fleet) handOver(b *testing.B, handOvers int) {
 					return
 				}
 				mu.Lock()
-				gaps = append(gaps, time.Since(released))
-				switch len(gaps) {
-				case 2 * len(f.clients): // all wait in the queue
+				grants++
+				switch counted := grants - 2*len(f.clients); {
+				case counted == 0: // all wait in the queue
 					close(warm)
-				case 2*len(f.clients) + handOvers:
-					close(done)
+				case counted > 0 && counted <= handOvers:
+					gaps.Add(time.Since(released))
+					if counted == handOvers {
+						close(done)
+					}
 				}
 				released = time.Now()
 				mu.Unlock()
@@ -153,29 +153,25 @@ func (f *fleet) handOver(b *testing.B, handOvers int) {
 	<-done
 	took := time.Since(began)
 	sent, all := f.since(before)
-	mu.Lock()
-	some := slices.Clone(gaps[2*len(f.clients):][:handOvers])
-	mu.Unlock()
 	cancel()
 	f.end(&wg)
 	alone := open(b, f.at)
-	pairs := make([]time.Duration, 500)
-	for i := range pairs {
+	for i := range 500 {
 		began := time.Now()
 		if err := alone.Release(b.Context(), acquire(b, alone, request(fmt.Sprint("alone-", i%50), fmt.Sprint(i)))); err != nil {
 			b.Fatal(err)
 		}
-		pairs[i] = time.Since(began)
+		pairs.Add(time.Since(began))
 	}
-	pair := percentile(pairs, 50)
+	pair := pairs.Quantile(0.5)
 	b.ReportMetric(0, "ns/op")
 	for kind, n := range sent {
 		b.ReportMetric(float64(n)/float64(handOvers), kind+"/handoff")
 	}
 	b.ReportMetric(all/float64(handOvers), "statements/handoff")
 	b.ReportMetric(float64(took)/float64(handOvers)/float64(pair), "time/acquire+release")
-	b.ReportMetric(float64(percentile(some, 50))/float64(pair), "p50/acquire+release")
-	b.ReportMetric(float64(percentile(some, 99))/float64(pair), "p99/acquire+release")
+	b.ReportMetric(float64(gaps.Quantile(0.5))/float64(pair), "p50/acquire+release")
+	b.ReportMetric(float64(gaps.Quantile(0.99))/float64(pair), "p99/acquire+release")
 	b.ReportMetric(float64(pair)/1e6, "pair-ms")
 }
 
@@ -192,7 +188,7 @@ func BenchmarkNotify(b *testing.B) {
 				listening[n] = client(b, at)
 				run(b, listening[n], fmt.Sprintf("LISTEN channel_%d", n))
 			}
-			var alone, arrived, answered []time.Duration
+			var alone, arrived, answered bench.Samples
 			pair := func() {
 				i++
 				if err := l.Release(b.Context(), acquire(b, l, request(fmt.Sprint("job-", i%50), fmt.Sprint(i)))); err != nil {
@@ -203,22 +199,22 @@ func BenchmarkNotify(b *testing.B) {
 				for range 400 {
 					began := time.Now()
 					pair()
-					alone = append(alone, time.Since(began))
+					alone.Add(time.Since(began))
 					began = time.Now()
 					run(b, sender, notifySQL, []string{"channel_0"}, []string{fmt.Sprint(i)})
 					if _, err := listening[0].WaitForNotification(b.Context()); err != nil {
 						b.Fatal(err)
 					}
-					arrived = append(arrived, time.Since(began))
+					arrived.Add(time.Since(began))
 					pair()
-					answered = append(answered, time.Since(began))
+					answered.Add(time.Since(began))
 					time.Sleep(20 * time.Millisecond) // all have read it
 				}
 			}
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(float64(percentile(alone, 50))/1e6, "pair-ms")
-			b.ReportMetric(float64(percentile(arrived, 50))/1e6, "arrived-ms")
-			b.ReportMetric(float64(percentile(answered, 50))/1e6, "answered-ms")
+			b.ReportMetric(float64(alone.Quantile(0.5))/1e6, "pair-ms")
+			b.ReportMetric(float64(arrived.Quantile(0.5))/1e6, "arrived-ms")
+			b.ReportMetric(float64(answered.Quantile(0.5))/1e6, "answered-ms")
 		})
 	}
 }
@@ -280,7 +276,7 @@ func BenchmarkTakeover(b *testing.B) {
 	at := postgrestest.URL(b)
 	dead, watch := open(b, at), client(b, at)
 	f := newFleet(b, at, 5)
-	var late []time.Duration
+	var late bench.Samples
 	for b.Loop() {
 		for round := range rounds {
 			var wg sync.WaitGroup
@@ -301,13 +297,13 @@ func BenchmarkTakeover(b *testing.B) {
 		for _, ms := range scan[[]float64](b, watch, `
 			SELECT array_agg(extract(epoch FROM acquired_at - (history->0->>'until')::timestamptz)::float8 * 1000)
 			FROM holdfast_locks WHERE name LIKE 'job-%'`) {
-			late = append(late, time.Duration(ms*float64(time.Millisecond)))
+			late.Add(time.Duration(ms * float64(time.Millisecond)))
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(percentile(late, 50))/1e6, "p50-ms")
-	b.ReportMetric(float64(percentile(late, 99))/1e6, "p99-ms")
-	b.ReportMetric(float64(late[len(late)-1])/1e6, "max-ms")
+	b.ReportMetric(float64(late.Quantile(0.5))/1e6, "p50-ms")
+	b.ReportMetric(float64(late.Quantile(0.99))/1e6, "p99-ms")
+	b.ReportMetric(float64(late.Quantile(1))/1e6, "max-ms")
 	var wg sync.WaitGroup
 	f.end(&wg)
 }

@@ -5,6 +5,7 @@ package endtoend
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +28,8 @@ func TestPrimaryKilledWhileOthersReadAndWrite(t *testing.T) {
 	ended := make(chan struct{}) // when no further primary is killed
 	var wg sync.WaitGroup
 	for p := range uint64(3) {
-		c, err := holdfast.Open(t.Context(), lockURL(t, rs.URI(), "reading"), holdfast.WithTTL(10*time.Second))
+		url := strings.Replace(rs.URI(), "/?", "/endtoend_locks?collection=reading&", 1)
+		c, err := holdfast.Open(t.Context(), url, holdfast.WithTTL(10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,12 +14,12 @@ import (
 // the start of each release until the waiter has the lock. The releases come at random moments
 // between two tries.
 func HandOvers(ctx context.Context, l Lock, n int, interval time.Duration, times *bench.Samples) error {
-	holder := newID()
+	holder := rand.Text()
 	if err := Wait(ctx, l, holder, interval); err != nil {
 		return err
 	}
 	for range n {
-		next, id := make(chan error, 1), newID()
+		next, id := make(chan error, 1), rand.Text()
 		var got time.Time
 		go func() {
 			err := Wait(ctx, l, id, interval)
@@ -45,20 +45,13 @@ func HandOvers(ctx context.Context, l Lock, n int, interval time.Duration, times
 // machine, until a waiter that tries at every interval has the lock.
 func TakeOver(ctx context.Context, l Lock, ttl, interval time.Duration, times *bench.Samples) error {
 	begin := time.Now()
-	if got, err := l.Try(ctx, newID()); !got || err != nil {
+	if got, err := l.Try(ctx, rand.Text()); !got || err != nil {
 		return fmt.Errorf("the holder that was to crash did not get the lock: %v, %w", got, err)
 	}
-	next := newID()
+	next := rand.Text()
 	if err := Wait(ctx, l, next, interval); err != nil {
 		return err
 	}
 	times.Add(time.Since(begin) - ttl)
 	return l.Release(ctx, next)
-}
-
-// newID returns an ID in the form of a UUID, which Azure requires.
-func newID() string {
-	b := make([]byte, 16)
-	_, _ = rand.Read(b) // it never fails
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

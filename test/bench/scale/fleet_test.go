@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// clientsPerWorker is how many followers share a worker process.
+// clientsPerWorker is how many followers share a worker process where hundreds wait.
 const clientsPerWorker = 25
 
 // fleet is the worker processes of some followers.
@@ -20,12 +20,12 @@ type fleet struct {
 	lines   chan []string // of all workers
 }
 
-// startFleet starts followers and waits until all are connected.
-func startFleet(tb testing.TB, s servers, way string, count int) *fleet {
+// startFleet starts followers, some in each worker process, and waits until all are connected.
+func startFleet(tb testing.TB, url string, count, perWorker int) *fleet {
 	tb.Helper()
 	f := &fleet{tb: tb, lines: make(chan []string, 10000)}
-	for left := count; left > 0; left -= clientsPerWorker {
-		f.workers = append(f.workers, startWriter(tb, "followers", s.locks(), way, min(left, clientsPerWorker), f.lines))
+	for left := count; left > 0; left -= perWorker {
+		f.workers = append(f.workers, startWriter(tb, "followers", url, min(left, perWorker), f.lines))
 	}
 	f.await("ready")
 	return f
@@ -76,6 +76,7 @@ func (f *fleet) end() {
 
 // grant is a line of a follower.
 type grant struct {
+	process          int64
 	token            uint64 // 0 if it was not served
 	arrived, granted time.Time
 }
@@ -113,7 +114,7 @@ func (f *fleet) stop() (served, unserved []grant) {
 func parseGrant(tb testing.TB, line []string) grant {
 	tb.Helper()
 	n := numbers(tb, line[1:])
-	return grant{token: uint64(n[1]), arrived: time.Unix(0, n[2]), granted: time.Unix(0, n[3])} //nolint:gosec // tokens are positive
+	return grant{process: n[0], token: uint64(n[1]), arrived: time.Unix(0, n[2]), granted: time.Unix(0, n[3])}
 }
 
 func sortGrants(all []grant) {

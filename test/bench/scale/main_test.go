@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,6 +25,9 @@ const (
 	envRounds    = "HOLDFAST_BENCH_ROUNDS"    // how often each way has its turn; 2 if unset
 	envFollowers = "HOLDFAST_BENCH_FOLLOWERS" // 200 if unset
 	envWays      = "HOLDFAST_BENCH_WAYS"      // such as hints,poll; all if unset
+	envHold      = "HOLDFAST_BENCH_HOLD"      // how long leases are held, such as 5m; 15s if unset
+	envGrants    = "HOLDFAST_BENCH_GRANTS"    // how often the waiters' lock is handed over; 1000 if unset
+	envArticle   = "HOLDFAST_BENCH_ARTICLE"   // not empty: also the takeover of the article's lock, 3 minutes
 )
 
 // TestMain runs the benchmarks, or, in a worker process, its role.
@@ -58,6 +60,19 @@ func numberFrom(b *testing.B, env string, otherwise int) int {
 	return n
 }
 
+func durationFrom(b *testing.B, env string, otherwise time.Duration) time.Duration {
+	b.Helper()
+	text := os.Getenv(env)
+	if text == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		b.Fatalf("%s=%q: want a duration", env, text)
+	}
+	return d
+}
+
 // turns calls measure for every way, and does so again for each round. The way that comes first
 // changes from round to round.
 func turns(b *testing.B, rounds int, measure func(round int, way string)) {
@@ -70,10 +85,7 @@ func turns(b *testing.B, rounds int, measure func(round int, way string)) {
 	}
 }
 
-// backend opens Clients whose waiters are woken in this way.
-func backend(url, way string) *bench.Backend { return bench.NewBackend(url + "&wake=" + way) }
-
-// servers are the replica set of a benchmark.
+// servers are the replica set of a benchmark that measures servers.
 type servers struct {
 	*mongotest.ReplicaSet
 	tb testing.TB
@@ -84,21 +96,72 @@ func startServers(b *testing.B) servers {
 	return servers{mongotest.StartReplicaSet(b, mongotest.Options{ElectionTimeout: 10 * time.Second}), b}
 }
 
-// locks returns the URL of the locks.
-func (s servers) locks() string {
-	hosts, options, _ := strings.Cut(s.URI(), "/?")
-	return hosts + "/scale?" + options + "&collection=locks"
-}
+// locks returns the URL of the locks whose waiters are woken in this way.
+func (s servers) locks(way string) string { return urlIn(s.URI(), "scale") + "&wake=" + way }
 
 // client returns a client of the benchmark's own.
-func (s servers) client(way string, opts ...holdfast.ClientOption) *holdfast.Client {
+func (s servers) client(way string) *holdfast.Client {
 	s.tb.Helper()
-	client, err := backend(s.locks(), way).Client(s.tb.Context(), opts...)
+	return newClient(s.tb, bench.NewBackend(s.locks(way)))
+}
+
+// newBackend returns a backend on the replica set that benchmarks share, in a database of its own.
+func newBackend(b *testing.B) *bench.Backend {
+	b.Helper()
+	return bench.NewBackend(urlIn(mongotest.URI(b), mongotest.Collection(b).Database().Name()))
+}
+
+// urlIn returns the URL of the locks in a database.
+func urlIn(uri, database string) string {
+	hosts, options, _ := strings.Cut(uri, "/?")
+	return hosts + "/" + database + "?" + options + "&collection=locks"
+}
+
+func newClient(tb testing.TB, backend *bench.Backend) *holdfast.Client {
+	tb.Helper()
+	client, err := backend.Client(tb.Context())
 	if err != nil {
-		s.tb.Fatal(err)
+		tb.Fatal(err)
 	}
-	locktest.ShutDownAtEnd(s.tb, client)
+	locktest.ShutDownAtEnd(tb, client)
 	return client
+}
+
+// reportLatency adds quantiles to the metrics of a benchmark.
+func reportLatency(b *testing.B, what string, times *bench.Samples) {
+	b.Helper()
+	if l := times.Latency(); l != nil {
+		b.ReportMetric(l.P50, what+"-p50-ms")
+		b.ReportMetric(l.P90, what+"-p90-ms")
+		b.ReportMetric(l.P99, what+"-p99-ms")
+	}
+	b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
+}
+
+// reportHandOvers compares changes of holder with acquires and releases without waiters.
+func reportHandOvers(b *testing.B, handOvers *bench.Samples, free *bench.Calls) {
+	b.Helper()
+	reportLatency(b, "handoff", handOvers)
+	reportLatency(b, "acquire", &free.Acquire)
+	reportLatency(b, "release", &free.Release)
+	b.ReportMetric(float64(handOvers.Quantile(0.5))/float64(free.AcquireAndRelease()), "handoff/acquire+release")
+}
+
+// latencies are the times of each way.
+type latencies map[string]*bench.Samples
+
+func (l latencies) add(way string, d time.Duration) {
+	if l[way] == nil {
+		l[way] = &bench.Samples{}
+	}
+	l[way].Add(d)
+}
+
+func (l latencies) report(b *testing.B, what string) {
+	b.Helper()
+	for way, times := range l {
+		reportLatency(b, way+":"+what, times)
+	}
 }
 
 // series are the measurements of each way.
@@ -115,18 +178,7 @@ func (s series) report(b *testing.B, unit string) {
 		b.ReportMetric(low, way+":"+unit+"-low95")
 		b.ReportMetric(high, way+":"+unit+"-high95")
 	}
-}
-
-// quantiles adds quantiles of each way's measurements to the metrics.
-func (s series) quantiles(b *testing.B, unit string) {
-	b.Helper()
-	for way, all := range s {
-		sorted := slices.Sorted(slices.Values(all))
-		for name, q := range map[string]float64{"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1} {
-			i := min(int(q*float64(len(sorted))), len(sorted)-1)
-			b.ReportMetric(sorted[i], way+":"+name+"-"+unit)
-		}
-	}
+	b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -3,65 +3,122 @@
 package scale
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/holdfast-go/holdfast"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/holdfast-go/holdfast/cmd/bench"
+	"github.com/holdfast-go/holdfast/test/bench/baseline"
+	"github.com/holdfast-go/holdfast/test/mongotest"
 )
 
-// BenchmarkTakeOver lets a holder crash for whose lock many processes wait. It measures the time
-// from the expiry of the lease until one of them holds the lock, and counts the commands around
-// that moment, those of idle waiting included.
-func BenchmarkTakeOver(b *testing.B) {
-	const ttl, crashes = 5 * time.Second, 6
-	s := startServers(b)
-	m := newMeter(s)
-	count := numberFrom(b, envFollowers, 200)
-	crashing := s.client("poll")
-	for b.Loop() {
-		times, commands := series{}, series{}
-		for round := range numberFrom(b, envRounds, 2) {
-			turns(b, 1, func(_ int, way string) {
-				f := startFleet(b, s, way, count)
-				defer f.end()
-				for crash := range crashes {
-					took, n := takeOver(b, m, f, crashing.Locker(), fmt.Sprint("crashed-", way, "-", round, "-", crash), ttl)
-					times.add(way, milliseconds(took))
-					commands.add(way, n)
-				}
-				b.Logf("%s: after %.0f ms, with %.0f commands", way, times[way][len(times[way])-crashes:], commands[way][len(commands[way])-crashes:])
-			})
-		}
-		b.ReportMetric(0, "ns/op") // the time of the loop is meaningless
-		b.ReportMetric(float64(count), "waiters")
-		times.quantiles(b, "takeover-ms")
-		times.report(b, "takeover-ms")
-		commands.report(b, "commands/takeover")
+// pollInterval is the interval of the baselines.
+const pollInterval = time.Second
+
+// runConcurrently runs fn n times concurrently.
+func runConcurrently(b *testing.B, n int, fn func(ctx context.Context, i int) error) {
+	b.Helper()
+	ctx, cancel := context.WithCancelCause(b.Context())
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if err := fn(ctx, i); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		b.Fatal(err)
 	}
 }
 
-// takeOver measures one crash: the time from the expiry until the grant, and the commands from a
-// moment before the expiry until the others have noticed that they were not granted the lock.
-func takeOver(b *testing.B, m *meter, f *fleet, crashing holdfast.Locker, name string, ttl time.Duration) (took time.Duration,
-	commands float64) {
-	b.Helper()
-	const before, after = 100 * time.Millisecond, 250 * time.Millisecond
-	crash, err := bench.NewCrash(b.Context(), crashing, name, ttl)
+// BenchmarkHandOverPolled is BenchmarkHandOver with a loop that tries every second instead of a
+// Client.
+func BenchmarkHandOverPolled(b *testing.B) {
+	locker, err := newBackend(b).Open(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
-	f.send("wait", name)
-	sleepUntil(crash.Expiry.Add(-before))
-	first := m.read()
-	g := f.grants(1, 2*ttl)[0]
-	sleepUntil(g.granted.Add(after))
-	used, end := m.read().minus(first), time.Now()
-	if more, _ := f.stop(); len(more) > 0 && more[0].granted.Before(end) {
-		b.Fatal("two waiters hold the lock")
-	}
-	return g.granted.Sub(crash.Expiry), float64(used.total())
+	b.Cleanup(func() { locker.Close(context.WithoutCancel(b.Context())) })
+	measureHandOvers(b, func(ctx context.Context, i int) (baseline.Lock, error) {
+		return baseline.Plain{Locker: locker, Name: fmt.Sprint("polled-", i), TTL: time.Minute}, nil
+	})
 }
 
-func sleepUntil(t time.Time) { time.Sleep(time.Until(t)) }
+// BenchmarkHandOverArticle is BenchmarkHandOver with the lock that articles describe.
+func BenchmarkHandOverArticle(b *testing.B) {
+	coll := mongotest.Collection(b)
+	measureHandOvers(b, func(ctx context.Context, i int) (baseline.Lock, error) {
+		return baseline.NewPessimistic(ctx, coll, fmt.Sprint("article-", i), time.Minute)
+	})
+}
+
+// measureHandOvers hands 20 locks over, 10 times each: concurrently, because most of the time is waiting.
+func measureHandOvers(b *testing.B, lock func(context.Context, int) (baseline.Lock, error)) {
+	for b.Loop() {
+		var times bench.Samples
+		runConcurrently(b, 20, func(ctx context.Context, i int) error {
+			l, err := lock(ctx, i)
+			if err != nil {
+				return err
+			}
+			return baseline.HandOvers(ctx, l, 10, pollInterval, &times)
+		})
+		reportLatency(b, "handoff", &times)
+	}
+}
+
+// BenchmarkTakeOver lets holders crash. It measures from the expiry in the record until a waiting
+// client holds the lock.
+func BenchmarkTakeOver(b *testing.B) {
+	backend := newBackend(b)
+	locker, err := backend.Open(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { locker.Close(context.WithoutCancel(b.Context())) })
+	waiting := newClient(b, backend)
+	for b.Loop() {
+		var times bench.Samples
+		if err := bench.TakeOvers(b.Context(), locker, waiting, "", 300, 2*time.Second, 30*time.Second, &times); err != nil {
+			b.Fatal(err)
+		}
+		reportLatency(b, "takeover", &times)
+	}
+}
+
+// BenchmarkTakeOverArticle is BenchmarkTakeOver with the lock that articles describe. By default a
+// server removes expired documents once a minute, so 120 holders crash at moments spread over two
+// minutes.
+func BenchmarkTakeOverArticle(b *testing.B) {
+	if os.Getenv(envArticle) == "" {
+		b.Skipf("this benchmark takes three minutes; %s=1 runs it", envArticle)
+	}
+	const ttl, crashes, spread = 2 * time.Second, 120, 2 * time.Minute
+	rs := mongotest.StartReplicaSet(b, mongotest.Options{ElectionTimeout: 10 * time.Second})
+	server := mongotest.Connect(b, rs.URI())
+	defaultTTLMonitor := bson.D{{Key: "setParameter", Value: 1}, {Key: "ttlMonitorSleepSecs", Value: 60}}
+	if err := server.Database("admin").RunCommand(b.Context(), defaultTTLMonitor).Err(); err != nil {
+		b.Fatal(err)
+	}
+	coll := server.Database("articles").Collection("locks")
+	for b.Loop() {
+		var times bench.Samples
+		runConcurrently(b, crashes, func(ctx context.Context, i int) error {
+			time.Sleep(spread * time.Duration(i) / crashes)
+			l, err := baseline.NewPessimistic(ctx, coll, fmt.Sprint("article-", i), ttl)
+			if err != nil {
+				return err
+			}
+			return baseline.TakeOver(ctx, l, ttl, pollInterval, &times)
+		})
+		reportLatency(b, "takeover", &times)
+	}
+}

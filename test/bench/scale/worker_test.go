@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/cmd/bench"
+	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
@@ -30,7 +32,6 @@ import (
 const (
 	envRole    = "HOLDFAST_SCALE_ROLE" // "followers" or "application"
 	envURL     = "HOLDFAST_SCALE_URL"
-	envWay     = "HOLDFAST_SCALE_WAY"
 	envClients = "HOLDFAST_SCALE_CLIENTS"
 )
 
@@ -42,7 +43,7 @@ func work(role string) error {
 	if err != nil {
 		return err
 	}
-	return follow(os.Getenv(envURL), os.Getenv(envWay), n)
+	return follow(os.Getenv(envURL), n)
 }
 
 // followers are the clients of one worker process.
@@ -50,6 +51,7 @@ type followers struct {
 	backend *bench.Backend // of all clients
 	clients []*holdfast.Client
 	held    *holdfast.Hold // by the command lock
+	manager *leases.LeaseManager
 	out     sync.Mutex
 	lines   *bufio.Writer
 }
@@ -69,12 +71,14 @@ func (f *followers) print(args ...any) {
 //	queue NAME AT STEP every client locks and releases NAME again and again. Client i begins i
 //	                   steps after the time AT. Both are in nanoseconds.
 //	lock NAME, release client 0 locks and releases
-//	stop               ends wait and queue
+//	crowd NAME N TIMES N goroutines of client 0 lock and release NAME, so often each
+//	manage N, managed  client 0 campaigns for N names, and reports how many it holds
+//	stop               ends wait, queue and crowd
 //	count              reports how many commands the clients have sent
 //
-// A line "grant CLIENT TOKEN ARRIVED GRANTED" reports each grant.
-func follow(url, way string, n int) error {
-	f := &followers{backend: backend(url, way), clients: make([]*holdfast.Client, n), lines: bufio.NewWriter(os.Stdout)}
+// A line "grant PROCESS TOKEN ARRIVED GRANTED" reports each grant.
+func follow(url string, n int) error {
+	f := &followers{backend: bench.NewBackend(url), clients: make([]*holdfast.Client, n), lines: bufio.NewWriter(os.Stdout)}
 	var opening sync.WaitGroup
 	errs := make([]error, n)
 	for i := range n {
@@ -130,14 +134,32 @@ func (f *followers) obey(in *bufio.Scanner) (stopped bool, err error) {
 				return false, err
 			}
 			for i := range f.clients {
-				waiting.Go(func() { f.queue(ctx, i, name, time.Unix(0, at+int64(i)*step)) })
+				waiting.Go(func() { f.queue(ctx, i, name, time.Unix(0, at+int64(i)*step), math.MaxInt) })
 			}
+		case "crowd":
+			var n, times int
+			if _, err := fmt.Sscan(words[2]+" "+words[3], &n, &times); err != nil {
+				return false, err
+			}
+			for range n {
+				waiting.Go(func() { f.queue(ctx, 0, name, time.Now(), times) })
+			}
+		case "manage":
+			n, err := strconv.Atoi(words[1])
+			if err != nil {
+				return false, err
+			}
+			if err := f.manage(n); err != nil {
+				return false, err
+			}
+		case "managed":
+			f.print("managed", len(f.manager.Leases()))
 		case "lock":
 			arrived := time.Now()
 			if f.held, err = f.clients[0].Lock(ctx, name); err != nil {
 				return false, err
 			}
-			f.grant(0, f.held, arrived)
+			f.grant(f.held, arrived)
 		case "release":
 			at := time.Now()
 			if err := f.held.Release(ctx); err != nil {
@@ -161,12 +183,12 @@ func (f *followers) lock(ctx context.Context, client int, name string) *holdfast
 		f.ended(ctx, client, arrived, err)
 		return nil
 	}
-	f.grant(client, h, arrived)
+	f.grant(h, arrived)
 	return h
 }
 
-func (f *followers) grant(client int, h *holdfast.Hold, arrived time.Time) {
-	f.print("grant", client, h.Token(), arrived.UnixNano(), time.Now().UnixNano())
+func (f *followers) grant(h *holdfast.Hold, arrived time.Time) {
+	f.print("grant", os.Getpid(), h.Token(), arrived.UnixNano(), time.Now().UnixNano())
 }
 
 func (f *followers) lockOnce(ctx context.Context, client int, name string) {
@@ -180,9 +202,10 @@ func (f *followers) lockOnce(ctx context.Context, client int, name string) {
 	}
 }
 
-func (f *followers) queue(ctx context.Context, client int, name string, begin time.Time) {
+// queue locks and releases a lock so often, or until the command stop.
+func (f *followers) queue(ctx context.Context, client int, name string, begin time.Time, times int) {
 	time.Sleep(time.Until(begin))
-	for {
+	for range times {
 		h := f.lock(ctx, client, name)
 		if h == nil {
 			return
@@ -192,6 +215,19 @@ func (f *followers) queue(ctx context.Context, client int, name string, begin ti
 			return
 		}
 	}
+}
+
+// manage campaigns for names.
+func (f *followers) manage(n int) (err error) {
+	if f.manager, err = leases.New(f.clients[0]); err != nil {
+		return err
+	}
+	for i := range n {
+		if err := f.manager.Add(fmt.Sprint("name-", i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ended reports a wait that ended without a grant: by the command stop, or by an error.
@@ -255,23 +291,24 @@ func application(uri string) error {
 // worker is a worker process.
 type worker struct {
 	tb    testing.TB
+	pid   int
 	stdin io.WriteCloser
 	lines chan []string // the words of each line of its output
 	end   func()
 }
 
-func startWorker(tb testing.TB, role, url, way string, clients int) *worker {
+func startWorker(tb testing.TB, role, url string, clients int) *worker {
 	tb.Helper()
-	return startWriter(tb, role, url, way, clients, make(chan []string, 100))
+	return startWriter(tb, role, url, clients, make(chan []string, 100))
 }
 
 // startWriter starts a worker that writes its lines to a channel, which others may write to as well.
-func startWriter(tb testing.TB, role, url, way string, clients int, lines chan []string) *worker {
+func startWriter(tb testing.TB, role, url string, clients int, lines chan []string) *worker {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envRole+"="+role, envURL+"="+url, envWay+"="+way, envClients+"="+strconv.Itoa(clients))
+	cmd.Env = append(os.Environ(), envRole+"="+role, envURL+"="+url, envClients+"="+strconv.Itoa(clients))
 	stdin, stdout := serverprocess.Piped(tb, cmd)
-	w := &worker{tb: tb, stdin: stdin, lines: lines}
+	w := &worker{tb: tb, pid: cmd.Process.Pid, stdin: stdin, lines: lines}
 	ending := make(chan struct{})
 	var reading sync.WaitGroup
 	reading.Go(func() {

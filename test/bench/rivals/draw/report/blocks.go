@@ -17,27 +17,29 @@ var blocks = map[string]func(results) (string, error){
 
 // Names of benchmarks, as in results.
 const (
-	benchMongoRatio       = "drivers/mongo.Ratio/"
-	benchAzureRatio       = "drivers/azblob.Ratio/"
-	benchQuestions        = "internal/engine.Questions/"
-	benchHandoff          = "test/endtoend.HandOver"
-	benchHandoffProcesses = "test/endtoend.HandOverProcesses"
-	benchHandoffSteps     = "test/endtoend.HandOverSteps"
-	benchHandoffPolled    = "test/endtoend.HandOverPolled"
-	benchHandoffArticle   = "test/endtoend.HandOverArticle"
-	benchTakeover         = "test/endtoend.TakeOver"
-	benchTakeoverArticle  = "test/endtoend.TakeOverArticle"
-	benchLeases           = "test/endtoend.Leases/"
-	benchWaiters          = "test/endtoend.Waiters"
-	benchFollowers        = "drivers/azblob.Followers/"
-	benchFileHandoff      = "test/endtoend.FileHandOver"
-	benchFileStandby      = "test/endtoend.FileStandby"
-	benchLeaseMemory      = "leases.LeasesInOneProcess/"
-	benchPartitions       = "test/bench/partitions.Partitions"
-	handoffRatio          = "handoff/acquire+release"
-	bench10000Leases      = benchLeases + "10000"
-	leasesTarget          = "10,000 leases, one process, TTL 15 s"
-	waitersTarget         = "1,000 waiters in 10 processes on one name"
+	scaleBench           = "test/bench/scale."
+	benchMongoRatio      = "drivers/mongo.Ratio/"
+	benchAzureRatio      = "drivers/azblob.Ratio/"
+	benchQuestions       = "internal/engine.Questions/"
+	benchHandoff         = scaleBench + "HandOver"
+	benchTwo             = scaleBench + "HandOverProcesses"
+	benchHandoffSteps    = scaleBench + "HandOverSteps"
+	benchHandoffPolled   = scaleBench + "HandOverPolled"
+	benchHandoffArticle  = scaleBench + "HandOverArticle"
+	benchTakeover        = scaleBench + "TakeOver"
+	benchTakeoverArticle = scaleBench + "TakeOverArticle"
+	benchLeases          = scaleBench + "Leases/"
+	benchWaiters         = scaleBench + "Waiters"
+	benchFollowers       = "drivers/azblob.Followers/"
+	benchFileHandoff     = scaleBench + "FileHandOver"
+	benchFileStandby     = scaleBench + "FileStandby"
+	benchLeaseMemory     = "leases.LeasesInOneProcess/"
+	benchPartitions      = "test/bench/partitions.Partitions"
+	handoffRatio         = "handoff/acquire+release"
+	processesHandoff     = "hints:handoff"
+	bench10000Leases     = benchLeases + "10000"
+	leasesTarget         = "10,000 leases, one process, TTL 15 s"
+	waitersTarget        = "1,000 waiters in 10 processes on one name"
 )
 
 // leaseCounts are the cases of the benchmark of many leases.
@@ -45,7 +47,7 @@ var leaseCounts = []int{100, 1000, 10000}
 
 func machine(r results) (string, error) {
 	if _, measured := r.metrics[benchHandoff]; !measured {
-		return "", &missingError{benchHandoff} // bench-scale says by itself where it was measured
+		return "", &missingError{benchHandoff} // the machine of a few benchmarks is not that of the page
 	}
 	return machineLine(r)
 }

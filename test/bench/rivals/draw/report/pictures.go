@@ -74,7 +74,7 @@ func drawWaiting(measured results) ([]*figure.Panel, error) {
 	handoffs := []figure.Range{
 		r.quantileRange("lock from articles", benchHandoffArticle, "handoff"), r.quantileRange("a try every second", benchHandoffPolled,
 			"handoff"),
-		r.quantileRange("Holdfast, processes", benchHandoffProcesses, "handoff"), r.quantileRange("Holdfast, clients", benchHandoff, "handoff"),
+		r.quantileRange("Holdfast, processes", benchTwo, processesHandoff), r.quantileRange("Holdfast, clients", benchHandoff, "handoff"),
 	}
 	takeovers := []figure.Range{r.quantileRange("lock from articles", benchTakeoverArticle, "takeover"),
 		r.quantileRange("Holdfast", benchTakeover, "takeover")}

@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 	}{
 		{"internal/engine.Questions/HoldErr", "ns/op", 60.5}, {"drivers/mongo.Ratio/Renew", "ratio", 1.03}, {"drivers/azblob.Ratio/Renew",
 			"ratio", 1.017},
-		{"test/endtoend.Leases/10000", "one-by-one/batched", 460},
+		{"test/bench/scale.Leases/10000", "one-by-one/batched", 460},
 	} {
 		if got := r.metrics[want.benchmark][want.unit]; got != want.value {
 			t.Errorf("%s: %v %s, want %v", want.benchmark, got, want.unit, want.value)

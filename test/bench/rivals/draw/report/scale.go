@@ -5,14 +5,12 @@ import (
 	"fmt"
 )
 
-// Benchmarks of package test/bench/scale. Each measures the two ways to wake waiters in one run.
+// Benchmarks that measure the two ways to wake waiters in one run.
 const (
-	scaleBench     = "test/bench/scale."
 	benchWrites    = scaleBench + "ApplicationWrites"
 	benchIdle      = scaleBench + "IdleFollowers"
-	benchTwo       = scaleBench + "HandOver"
 	benchQueue     = scaleBench + "Queue"
-	benchManyCrash = scaleBench + "TakeOver"
+	benchManyCrash = scaleBench + "TakeOverMany"
 	benchCost      = scaleBench + "ServerCost"
 )
 
@@ -49,7 +47,7 @@ func waiting(measured results) (string, error) {
 	}
 	crash := []string{"takeover with many waiters, p99, ms", "≤ 100"}
 	for _, way := range wakeWays {
-		crash = append(crash, fmt.Sprintf("%.0f", r.get(benchManyCrash, way+":p99-takeover-ms")))
+		crash = append(crash, fmt.Sprintf("%.0f", r.get(benchManyCrash, way+":takeover-p99-ms")))
 	}
 	text := table(append(rows, crash)...)
 	text += fmt.Sprintf("\n%.0f followers or waiters; %.0f changes of holder of one name for each way.\n",

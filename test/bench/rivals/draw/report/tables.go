@@ -68,13 +68,13 @@ func handoff(measured results) (string, error) {
 		r.quantiles("Holdfast, between two clients", benchHandoff, "handoff"),
 		r.quantiles("acquire without waiters, alternating with it", benchHandoff, "acquire"),
 		r.quantiles("release without waiters, alternating with it", benchHandoff, "release"),
-		r.quantiles("Holdfast, between two processes", benchHandoffProcesses, "handoff"),
-		r.quantiles("a plain majority write, alternating with it", benchHandoffProcesses, "write"),
+		r.quantiles("Holdfast, between two processes", benchTwo, processesHandoff),
+		r.quantiles("a plain majority write, alternating with it", benchTwo, "write"),
 		r.quantiles("baseline: a loop that tries every second", benchHandoffPolled, "handoff"),
 		r.quantiles("baseline: lock from articles", benchHandoffArticle, "handoff"),
 	)
-	text += fmt.Sprintf("\nRatio of the medians, change of holder to acquire + release: **%.2f** between clients, %.2f between processes.\n",
-		r.get(benchHandoff, handoffRatio), r.get(benchHandoffProcesses, handoffRatio))
+	text += fmt.Sprintf("\nRatio of the medians, change of holder to acquire + release: **%.2f** between clients.\n",
+		r.get(benchHandoff, handoffRatio))
 	return text, r.err
 }
 

@@ -1,35 +1,14 @@
 //go:build unix
 
-package endtoend
+package scale
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/cmd/bench"
 )
-
-// These variables select the full size of benchmarks, which takes minutes.
-const (
-	envHold    = "HOLDFAST_BENCH_HOLD"    // how long leases are held, such as 5m
-	envGrants  = "HOLDFAST_BENCH_GRANTS"  // how often the waiters' lock is handed over
-	envArticle = "HOLDFAST_BENCH_ARTICLE" // not empty: also the takeover of the article's lock, 3 minutes
-)
-
-func durationFrom(b *testing.B, env string, short time.Duration) time.Duration {
-	b.Helper()
-	value := os.Getenv(env)
-	if value == "" {
-		return short
-	}
-	d, err := time.ParseDuration(value)
-	if err != nil || d <= 0 {
-		b.Fatalf("%s=%q: want a duration", env, value)
-	}
-	return d
-}
 
 // BenchmarkLeases holds leases with a TTL of 15 s in one process. None is lost. It reports the
 // commands to the servers, compared with a renewal of each lease by itself, and the cost in the
@@ -37,7 +16,7 @@ func durationFrom(b *testing.B, env string, short time.Duration) time.Duration {
 func BenchmarkLeases(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			backend := newBackend(b, "leases")
+			backend := newBackend(b)
 			holding := durationFrom(b, envHold, 15*time.Second)
 			if n < 10000 {
 				holding = min(holding, time.Minute)
