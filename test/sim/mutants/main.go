@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,6 +68,16 @@ func matrix(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	whole := filepath.Join(*cache, filepath.Base(*table)) // with all names
+	before, err := read(whole)
+	if err != nil {
+		return err
+	}
+	for id, r := range before {
+		if short := rows[id]; short == nil || short.source == r.source {
+			rows[id] = r
+		}
+	}
 	chosen := slices.DeleteFunc(slices.Clone(mutants), func(m *mutant) bool {
 		known := !*again && rows[m.ID] != nil && rows[m.ID].source == m.Source
 		return m.number < *from || m.number > *to || known && !*list || !match.MatchString(m.File+" "+m.Func+" "+m.What)
@@ -102,7 +113,7 @@ func matrix(ctx context.Context) error {
 			return err
 		}
 		rows[m.ID] = m.row(killers)
-		if err := write(*table, rows, mutants); err != nil {
+		if err := errors.Join(write(whole, rows, mutants, math.MaxInt), write(*table, rows, mutants, fewNames)); err != nil {
 			return err
 		}
 		fmt.Printf("%d of %d\t%s\t%s\t%d killers\t%v\n", m.number, len(mutants), m.ID, m.What, len(killers),

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -82,16 +83,24 @@ func TestOutputIsRead(t *testing.T) {
 	}
 }
 
-// A row is read as it was written.
+// A row is read as it was written, and a short one stays as it is when it is written again.
 func TestTable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "table.tsv")
 	m := &mutant{ID: "1", Source: "2", Kind: "hand", File: "a/b.go", Func: "F", What: "x\ty"}
-	killers := []string{". TestA", "a TestB", "a TestConformance/c", "a " + unknown}
-	if err := write(file, map[string]*row{"1": m.row(killers)}, []*mutant{m}); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := read(file)
-	if err != nil || rows["1"] == nil || !slices.Equal(rows["1"].killed, killers) || rows["1"].source != "2" {
-		t.Errorf("%v %v", rows["1"], err)
+	killers := []string{". TestA", "a TestB", "a TestConformance/c", "a TestD", "a " + unknown}
+	for _, c := range []struct {
+		most int
+		want []string
+	}{{math.MaxInt, killers}, {2, []string{". TestA", "a TestB", "a TestConformance/c", "a +2"}}} {
+		rows := map[string]*row{"1": m.row(killers)}
+		for range 2 {
+			if err := write(file, rows, []*mutant{m}, c.most); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if rows, err = read(file); err != nil || rows["1"] == nil || !slices.Equal(rows["1"].killed, c.want) || rows["1"].source != "2" {
+				t.Fatalf("%v %v", rows["1"], err)
+			}
+		}
 	}
 }

@@ -27,8 +27,12 @@ func (m *mutant) row(killers []string) *row {
 	return &row{m.Source, []string{m.ID, m.Source, m.Kind, m.pkg(), place, strings.ReplaceAll(m.What, "\t", " ")}, killers}
 }
 
-// pack writes the killers with each folder once.
-func (r *row) pack() string {
+// fewNames are the killers of a folder that the short form of a row names. It counts the others: a mutant that fails hundreds of tests
+// says nothing of any of them.
+const fewNames = 6
+
+// pack writes the killers with each folder once. most is how many of a folder are named.
+func (r *row) pack(most int) string {
 	tests := map[string][]string{}
 	for _, k := range r.killed {
 		dir, name, _ := strings.Cut(k, " ")
@@ -36,7 +40,11 @@ func (r *row) pack() string {
 	}
 	var parts []string
 	for _, dir := range slices.Sorted(maps.Keys(tests)) {
-		parts = append(parts, dir+": "+strings.Join(tests[dir], " "))
+		names := tests[dir]
+		if more := len(names) - most; more > 0 && !strings.HasPrefix(names[len(names)-1], "+") { // else it is short already
+			names = append(slices.Clone(names[:most]), fmt.Sprintf("+%d", more))
+		}
+		parts = append(parts, dir+": "+strings.Join(names, " "))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -70,13 +78,13 @@ func read(file string) (map[string]*row, error) {
 	return rows, err
 }
 
-// write writes the rows of the present mutants, in the order of their places.
-func write(file string, rows map[string]*row, mutants []*mutant) error {
+// write writes the rows of the present mutants, in the order of their places, each with so many names of a folder.
+func write(file string, rows map[string]*row, mutants []*mutant, most int) error {
 	var lines []string
 	for _, m := range mutants {
 		if r := rows[m.ID]; r != nil {
 			order := m.pkg() + "\t" + m.File + "\t" + fmt.Sprintf("%8d", m.from) + "\t"
-			lines = append(lines, order+strings.Join(r.fields, "\t")+"\t"+r.pack())
+			lines = append(lines, order+strings.Join(r.fields, "\t")+"\t"+r.pack(most))
 		}
 	}
 	slices.Sort(lines)
