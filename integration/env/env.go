@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // ErrUnsupported is the error of a fault that the environment cannot inject; see [Check].
@@ -79,8 +81,7 @@ type shared[T any] struct {
 // them may run in parallel, however few processors there are, unless the flag -parallel sets a
 // number.
 func Main(m *testing.M) {
-	flag.Parse()
-	setParallel()
+	serverprocess.Parallel(4)
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
 		os.Exit(m.Run())
 	}
@@ -90,14 +91,6 @@ func Main(m *testing.M) {
 		code = max(code, 1)
 	}
 	os.Exit(code)
-}
-
-func setParallel() {
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen {
-		_ = flag.Set("test.parallel", "4") // fails only for an unknown flag
-	}
 }
 
 func runAll(m *testing.M) (code int, err error) {

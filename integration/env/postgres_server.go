@@ -158,7 +158,7 @@ func startPostgresProcesses(ctx context.Context, dir string, members int) (*post
 		}
 		return errors.Join(errs...)
 	}
-	bin, err := testservers.PostgresBin(ctx)
+	bin, err := testservers.PostgresBin.Path(ctx)
 	if err != nil {
 		return s, err
 	}

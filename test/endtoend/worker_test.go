@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -37,8 +36,7 @@ func TestMain(m *testing.M) {
 	}
 	role := roles[os.Getenv(envRole)]
 	if role == nil {
-		flag.Parse()
-		_ = flag.Set("test.parallel", "16") // the tests mostly wait
+		serverprocess.Parallel(16)
 		os.Exit(serverprocess.Run(m))
 	}
 	if err := work(role); err != nil {

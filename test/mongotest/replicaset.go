@@ -41,7 +41,7 @@ func StartReplicaSet(tb testing.TB, opts Options) *ReplicaSet {
 
 // NewReplicaSet starts a replica set with its data under dir. The caller removes it.
 func NewReplicaSet(ctx context.Context, dir string, opts Options) (_ *ReplicaSet, err error) {
-	path, err := testservers.Mongod(ctx)
+	path, err := testservers.Mongod.Path(ctx)
 	if err != nil {
 		return nil, err
 	}

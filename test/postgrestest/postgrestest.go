@@ -36,13 +36,7 @@ const sqlTimeout = time.Minute
 // Main runs the tests, stops the shared server, fails if goroutines are left over, and exits.
 func Main(m *testing.M) { serverprocess.Main(m) }
 
-var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, func() error, error) {
-	s, err := New(ctx, dir, Options{})
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, s.Remove, nil
-})
+var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, error) { return New(ctx, dir, Options{}) })
 
 // URL is the URL of a new database of the server that the tests share. The database is dropped at the
 // end of the test, with the connections to it.

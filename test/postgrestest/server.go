@@ -46,20 +46,7 @@ type Server struct {
 func Start(tb testing.TB, opts Options) *Server {
 	tb.Helper()
 	s, err := New(tb.Context(), tb.TempDir(), opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	removeAtEnd(tb, s.Server)
-	return s
-}
-
-func removeAtEnd(tb testing.TB, s *serverprocess.Server) {
-	tb.Helper()
-	tb.Cleanup(func() {
-		if err := s.Remove(); err != nil {
-			tb.Error(err)
-		}
-	})
+	return serverprocess.Owned(tb, s, err)
 }
 
 // New starts a server with its data under dir. The caller removes it.
@@ -88,7 +75,7 @@ func New(ctx context.Context, dir string, opts Options) (*Server, error) {
 
 // programs returns the folder of programs that the user of the server may run.
 func programs(ctx context.Context) (string, error) {
-	bin, err := testservers.PostgresBin(ctx)
+	bin, err := testservers.PostgresBin.Path(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -113,12 +100,9 @@ func startServer(ctx context.Context, dir, bin string, opts Options,
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		args = append(args, "-c", name+"="+all[name])
 	}
-	env := []string{"PGPASSWORD=" + AdminPassword, "LC_ALL=C"}
-	if opts.Clock != nil {
-		env = append(env, opts.Clock.Env()...)
-	}
-	servers, err := serverprocess.Start(ctx, dir, serverprocess.Config{
-		Name: "PostgreSQL", Program: filepath.Join(bin, "postgres"), Unprivileged: true, Env: env,
+	s, err := serverprocess.StartOne(ctx, dir, serverprocess.Config{
+		Name: "PostgreSQL", Program: filepath.Join(bin, "postgres"), Unprivileged: true,
+		Env: []string{"PGPASSWORD=" + AdminPassword, "LC_ALL=C"}, Clock: opts.Clock,
 		Args: func(port, data string) []string {
 			return append([]string{"-D", data, "-p", port}, args...)
 		},
@@ -132,7 +116,7 @@ func startServer(ctx context.Context, dir, bin string, opts Options,
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: servers[0], dir: dir, bin: bin}, nil
+	return &Server{Server: s, dir: dir, bin: bin}, nil
 }
 
 // AdminURL is the URL of a database for the superuser; "" is the database of the superuser.
@@ -191,11 +175,8 @@ func (s *Server) Standby(tb testing.TB, sync bool) *Server {
 				"--checkpoint", "fast", "--no-sync", "--dbname",
 				fmt.Sprintf("host=%s port=%s user=%s application_name=%s", host, port, AdminUser, name))
 		})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	serverprocess.Owned(tb, standby, err)
 	standby.name = name
-	removeAtEnd(tb, standby.Server)
 	want := "async"
 	if sync {
 		want = "sync"

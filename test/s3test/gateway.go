@@ -27,12 +27,9 @@ type Gateway struct {
 // StartGateway starts the program that a variable names for this test alone, and skips the test if it names none.
 func StartGateway(tb testing.TB, variable string) *Gateway {
 	tb.Helper()
-	program := os.Getenv(variable)
-	if program == "" {
-		tb.Skip(variable + " is not set: tools/s3.sh builds a real server and runs this")
-	}
+	program := serverprocess.Given(tb, variable, "tools/s3.sh builds a real server")
 	locked := &atomic.Bool{}
-	servers, err := serverprocess.Start(tb.Context(), tb.TempDir(), serverprocess.Config{
+	return &Gateway{locked: locked, Server: serverprocess.StartFor(tb, serverprocess.Config{
 		Name: "versitygw", Program: program, Env: []string{"GOMAXPROCS=8"}, // so that writes race, also on one processor
 		Args: func(port, data string) []string {
 			secret := Secret
@@ -45,11 +42,7 @@ func StartGateway(tb testing.TB, variable string) *Gateway {
 		Prepare: func(_ context.Context, _, data string, _ func(string, ...string) error) error {
 			return errors.Join(os.MkdirAll(filepath.Join(data, "new", Bucket), 0o700), os.Mkdir(filepath.Join(data, "old"), 0o700))
 		},
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return serverprocess.Owned(tb, &Gateway{servers[0], locked}, nil)
+	})}
 }
 
 // Endpoint is the server's address.

@@ -25,7 +25,7 @@ var mongoImage = image{
 		if err := root.busybox(ctx); err != nil {
 			return err
 		}
-		mongod, err := testservers.Mongod(ctx)
+		mongod, err := testservers.Mongod.Path(ctx)
 		if err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ var postgresImage = image{
 		if err := root.busybox(ctx); err != nil {
 			return err
 		}
-		programs, err := testservers.PostgresBin(ctx)
+		programs, err := testservers.PostgresBin.Path(ctx)
 		if err != nil {
 			return err
 		}
