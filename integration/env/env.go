@@ -67,11 +67,11 @@ var suite struct {
 }
 
 // shared is a backend that is started when the first test asks for it.
-type shared[T any] struct {
+type shared[T interface{ list() *servers }] struct {
 	once  sync.Once
 	value T
-	close func() error
 	err   error
+	close func() error // nil unless it has been started
 }
 
 // Main chooses the mode, runs the tests, stops shared backends, and exits. It fails at once if no
@@ -116,11 +116,13 @@ func runAll(m *testing.M) (code int, err error) {
 	return code, err
 }
 
-func (s *shared[T]) get(tb testing.TB, start func() (T, func() error, error)) T {
+func (s *shared[T]) get(tb testing.TB, start func() (T, error)) T {
 	tb.Helper()
 	s.once.Do(func() {
 		s.err = errors.New("it could not be started for another test") // if start ends that test
-		s.value, s.close, s.err = start()
+		if s.value, s.err = start(); s.err == nil {
+			s.close = s.value.list().terminate
+		}
 	})
 	Check(tb, s.err)
 	countUse()

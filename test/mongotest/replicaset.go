@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/mongoset"
@@ -96,6 +97,9 @@ func (rs *ReplicaSet) PIDs() []int {
 	}
 	return out
 }
+
+// Members are the members' processes, in order.
+func (rs *ReplicaSet) Members() []*serverprocess.Server { return slices.Clone(rs.members) }
 
 // Kill ends a member as a crash does (SIGKILL).
 func (rs *ReplicaSet) Kill(member int) error { return rs.members[member].Kill() }

@@ -64,7 +64,7 @@ func PgBouncerAt(tb testing.TB, addr, mode string) *Pooler {
 }
 
 // At is the URL of the same database, for the same user, through the pooler.
-func (p *Pooler) At(tb testing.TB, raw string) string { tb.Helper(); return at(tb, raw, p.Addr()) }
+func (p *Pooler) At(tb testing.TB, raw string) string { tb.Helper(); return At(tb, raw, p.Addr()) }
 
 func hostPort(addr string) (host, port string) {
 	host, port, err := net.SplitHostPort(addr)
@@ -74,8 +74,8 @@ func hostPort(addr string) (host, port string) {
 	return host, port
 }
 
-// address is the URL of a database. No server here has TLS.
-func address(addr, user, password, database string) string {
+// Address is the URL of a database for a user. No server here has TLS.
+func Address(addr, user, password, database string) string {
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: addr, Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }

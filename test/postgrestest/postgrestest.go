@@ -16,7 +16,7 @@ package postgrestest
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
+	"errors"
 	"net/url"
 	"os"
 	"strings"
@@ -68,7 +68,7 @@ func createDatabase(ctx context.Context, admin, owner string) (string, error) {
 	if _, err := query(ctx, admin, statement); err != nil {
 		return "", err
 	}
-	return withDatabase(admin, name)
+	return WithDatabase(admin, name)
 }
 
 func drop(tb testing.TB, admin, created string) {
@@ -84,10 +84,11 @@ func drop(tb testing.TB, admin, created string) {
 	})
 }
 
-func withDatabase(raw, name string) (string, error) {
+// WithDatabase is a URL with another database.
+func WithDatabase(raw, name string) (string, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "", fmt.Errorf("%s is no URL", EnvURL)
+		return "", errors.New("this is no URL of a database") // the error would show the password
 	}
 	u.Path = "/" + name
 	return u.String(), nil

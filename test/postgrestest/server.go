@@ -109,9 +109,7 @@ func startServer(ctx context.Context, dir, bin string, opts Options,
 		Prepare: func(_ context.Context, port, data string, run func(string, ...string) error) error {
 			return prepare(port, data, run)
 		},
-		Ready: func(ctx context.Context, port string) bool {
-			return exec.CommandContext(ctx, filepath.Join(bin, "pg_isready"), "-q", "-h", serverprocess.Host, "-p", port).Run() == nil
-		},
+		Ready: Ready(bin),
 	})
 	if err != nil {
 		return nil, err
@@ -119,12 +117,19 @@ func startServer(ctx context.Context, dir, bin string, opts Options,
 	return &Server{Server: s, dir: dir, bin: bin}, nil
 }
 
+// Ready asks a server with the program pg_isready of a folder whether it is ready.
+func Ready(bin string) func(ctx context.Context, port string) bool {
+	return func(ctx context.Context, port string) bool {
+		return exec.CommandContext(ctx, filepath.Join(bin, "pg_isready"), "-q", "-h", serverprocess.Host, "-p", port).Run() == nil
+	}
+}
+
 // AdminURL is the URL of a database for the superuser; "" is the database of the superuser.
 func (s *Server) AdminURL(database string) string {
 	if database == "" {
 		database = "postgres"
 	}
-	return address(s.Addr(), AdminUser, AdminPassword, database)
+	return Address(s.Addr(), AdminUser, AdminPassword, database)
 }
 
 // Database creates a database, and returns its URL for a user who owns it and has no special rights.
@@ -143,9 +148,10 @@ func (s *Server) Database(tb testing.TB) string {
 }
 
 // At is the URL of the same database, for the same user, on this server: of a standby, or through a pooler.
-func (s *Server) At(tb testing.TB, raw string) string { tb.Helper(); return at(tb, raw, s.Addr()) }
+func (s *Server) At(tb testing.TB, raw string) string { tb.Helper(); return At(tb, raw, s.Addr()) }
 
-func at(tb testing.TB, raw, addr string) string {
+// At is the URL of the same database, for the same user, at another address.
+func At(tb testing.TB, raw, addr string) string {
 	tb.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {
