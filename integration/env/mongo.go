@@ -6,9 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -190,7 +188,7 @@ func (m *Mongo) URL(tb testing.TB) string {
 }
 
 // LockURL returns a URL for holdfast.Open with the given database.
-func (m *Mongo) LockURL(database string) string { return lockURL(m.uri, database) }
+func (m *Mongo) LockURL(database string) string { return mongotest.WithDatabase(m.uri, database) }
 
 // DirectURL is like LockURL, but its clients connect to one member alone, also while that member
 // is cut off from the others.
@@ -198,18 +196,7 @@ func (m *Mongo) DirectURL(tb testing.TB, database string, member int) string {
 	tb.Helper()
 	host, err := m.directAddress(tb.Context(), member)
 	Check(tb, err)
-	return lockURL("mongodb://"+host+"/?directConnection=true", database)
-}
-
-// lockURL adds the database to a connection string.
-func lockURL(uri, database string) string {
-	before, query, _ := strings.Cut(uri, "?")
-	scheme, rest, _ := strings.Cut(before, "://")
-	hosts, _, _ := strings.Cut(rest, "/")
-	if query != "" {
-		query = "?" + query
-	}
-	return scheme + "://" + hosts + "/" + url.PathEscape(database) + query
+	return mongotest.WithDatabase("mongodb://"+host+"/?directConnection=true", database)
 }
 
 // Database returns a database of this test's own, which is removed at the end of the test.

@@ -5,7 +5,6 @@ package endtoend
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,7 +67,7 @@ func (w *commandTimes) client(b *testing.B, url string) *holdfast.Client {
 // the library adds between them.
 func BenchmarkHandOverSteps(b *testing.B) {
 	coll := mongotest.Collection(b)
-	url := strings.Replace(mongotest.URI(b), "/?", "/"+coll.Database().Name()+"?", 1)
+	url := mongotest.WithDatabase(mongotest.URI(b), coll.Database().Name())
 	var releasing, acquiring commandTimes
 	clients := [2]*holdfast.Client{releasing.client(b, url), acquiring.client(b, url)}
 	for b.Loop() {

@@ -263,11 +263,6 @@ func (s *Server) SetRight(ctx context.Context, prefix string, right bool) error 
 	return err
 }
 
-// Crash kills the member and starts it again.
-func (s *Server) Crash(ctx context.Context) error {
-	return errors.Join(s.Kill(), s.Restart(context.WithoutCancel(ctx)))
-}
-
 // Backup stops the member, and returns what does so again and puts the data of now into their place. Both start it again.
 func (s *Server) Backup(ctx context.Context, dir string) (restore func() error, err error) {
 	ctx = context.WithoutCancel(ctx)

@@ -16,7 +16,9 @@ package mongotest
 import (
 	"context"
 	"crypto/rand"
+	"net/url"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +74,17 @@ func Standalone(tb testing.TB) string {
 		return uri
 	}
 	return "mongodb://" + sharedStandalone(tb).Addr() + "/?directConnection=true"
+}
+
+// WithDatabase adds a database to a connection string.
+func WithDatabase(uri, database string) string {
+	before, query, _ := strings.Cut(uri, "?")
+	scheme, rest, _ := strings.Cut(before, "://")
+	hosts, _, _ := strings.Cut(rest, "/")
+	if query != "" {
+		query = "?" + query
+	}
+	return scheme + "://" + hosts + "/" + url.PathEscape(database) + query
 }
 
 // Connect returns a client for this test alone, disconnected at the end. Its writes are

@@ -141,15 +141,12 @@ func (s *Server) config(program string) serverprocess.Config {
 
 // Crash kills the server, and returns when it has started again, with other lines of configuration, if there are any.
 func (s *Server) Crash(ctx context.Context, lines ...string) error {
-	if err := s.Kill(); err != nil {
-		return err
-	}
 	if len(lines) > 0 {
 		s.mu.Lock()
 		s.more = strings.Join(lines, "\n")
 		s.mu.Unlock()
 	}
-	return s.Restart(ctx)
+	return s.Server.Crash(ctx)
 }
 
 // Reload has the server take other lines of configuration while it runs, soon.

@@ -48,18 +48,9 @@ func StartGateway(tb testing.TB, variable string) *Gateway {
 // Endpoint is the server's address.
 func (g *Gateway) Endpoint() string { return "http://" + g.Addr() }
 
-// Crash kills the server, and returns when it has started again.
-func (g *Gateway) Crash(ctx context.Context) error {
-	if err := g.Kill(); err != nil {
-		return err
-	}
-	return g.Restart(ctx)
-}
-
 // Deny makes the server refuse the credential until allow is called.
 func (g *Gateway) Deny(ctx context.Context) (allow func(), err error) {
 	g.locked.Store(true)
-	ctx = context.WithoutCancel(ctx)
 	return func() {
 		g.locked.Store(false)
 		if err := g.Crash(ctx); err != nil {

@@ -303,6 +303,11 @@ func (s *Server) Kill() error {
 	return s.kill()
 }
 
+// Crash kills the server, and returns when it has started again, also if ctx ends meanwhile.
+func (s *Server) Crash(ctx context.Context) error {
+	return errors.Join(s.Kill(), s.Restart(context.WithoutCancel(ctx)))
+}
+
 // Stop has the server end in good order (SIGTERM), and kills it if it does not, for example
 // because it is paused. It returns when the server has ended.
 func (s *Server) Stop() error {

@@ -36,7 +36,7 @@ type cached struct {
 
 // path returns where it is, or will be.
 func (t cached) path() (string, error) {
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return "", err
 	}
@@ -158,8 +158,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// moduleRoot returns the nearest folder, upward from the working directory, with the go.mod of this module.
-func moduleRoot() (string, error) {
+// ModuleRoot returns the nearest folder, upward from the working directory, with the go.mod of this module.
+func ModuleRoot() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
 		return "", err

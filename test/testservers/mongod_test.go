@@ -14,7 +14,8 @@ func TestMongodFromEnvironment(t *testing.T) {
 	}
 	t.Setenv(EnvMongod, "")
 	t.Setenv(EnvVersion, "3.6")
-	if _, err := Mongod.Path(t.Context()); err == nil || !strings.Contains(err.Error(), EnvVersion) || !strings.Contains(err.Error(), "6.0.5") {
+	_, err := Mongod.Path(t.Context())
+	if err == nil || !strings.Contains(err.Error(), EnvVersion) || !strings.Contains(err.Error(), "6.0.5") {
 		t.Errorf("got %v, want an error that names %s and the known versions", err, EnvVersion)
 	}
 }
