@@ -17,6 +17,7 @@
 package holdfastcontainers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -101,7 +102,7 @@ type MongoDB struct {
 // Mongo returns a replica set that is ready. If it cannot be started, it ends the test.
 func Mongo(tb testing.TB, opts ...Option) *MongoDB {
 	tb.Helper()
-	s := spec{Kind: kindMongo, Image: variable(MongoImageVariable, DefaultMongoImage), Members: 1, Idle: idleLimit}
+	s := spec{Kind: kindMongo, Image: cmp.Or(os.Getenv(MongoImageVariable), DefaultMongoImage), Members: 1, Idle: idleLimit}
 	s.apply(tb, opts)
 	if s.Image == "" || s.Members < 1 || s.Members > 7 {
 		tb.Fatalf("holdfastcontainers: Mongo with image %q and %d members: want an image, and 1 to 7 members", s.Image, s.Members)
@@ -159,7 +160,7 @@ type BlobService struct {
 // Azurite returns a blob service that is ready. If it cannot be started, it ends the test.
 func Azurite(tb testing.TB, opts ...Option) *BlobService {
 	tb.Helper()
-	host := single(tb, kindAzurite, "Azurite", variable(AzuriteImageVariable, DefaultAzuriteImage), opts)
+	host := single(tb, kindAzurite, "Azurite", cmp.Or(os.Getenv(AzuriteImageVariable), DefaultAzuriteImage), opts)
 	service := blobservice.Emulator("http://" + host + "/" + blobservice.Account)
 	name := service.Fresh(tb)
 	return &BlobService{URL: service.URL(name), Endpoint: service.Endpoint, tb: tb, service: service, name: name}
@@ -192,11 +193,4 @@ func open(tb testing.TB, url string, opts []holdfast.ClientOption) *holdfast.Cli
 		}
 	})
 	return c
-}
-
-func variable(name, otherwise string) string {
-	if value := os.Getenv(name); value != "" {
-		return value
-	}
-	return otherwise
 }

@@ -1,13 +1,17 @@
 package holdfastcontainers
 
-import "time"
+import (
+	"cmp"
+	"os"
+	"time"
+)
 
 // WithIdle sets how long a backend stays unused before it is removed.
 func WithIdle(d time.Duration) Option { return func(s *spec) { s.Idle = d } }
 
 // Keeper returns the process of the backend of a spec, and its containers.
 func Keeper(kind string, opts ...Option) (pid int, containers []string) {
-	s := spec{Kind: kind, Image: variable(MongoImageVariable, DefaultMongoImage), Members: 1, Idle: idleLimit}
+	s := spec{Kind: kind, Image: cmp.Or(os.Getenv(MongoImageVariable), DefaultMongoImage), Members: 1, Idle: idleLimit}
 	for _, o := range opts {
 		o(&s)
 	}

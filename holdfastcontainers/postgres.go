@@ -1,9 +1,11 @@
 package holdfastcontainers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -28,7 +30,7 @@ type PostgreSQL struct {
 // Postgres returns a server that is ready. If it cannot be started, it ends the test.
 func Postgres(tb testing.TB, opts ...Option) *PostgreSQL {
 	tb.Helper()
-	host := single(tb, kindPostgres, "Postgres", variable(PostgresImageVariable, DefaultPostgresImage), opts)
+	host := single(tb, kindPostgres, "Postgres", cmp.Or(os.Getenv(PostgresImageVariable), DefaultPostgresImage), opts)
 	server, name := postgresURL(host, "postgres"), "holdfast_"+strings.ToLower(rand.Text())
 	if err := onPostgres(tb.Context(), server, "CREATE DATABASE "+name); err != nil {
 		tb.Fatalf("holdfastcontainers: create database %s: %v", name, err)

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,18 +16,14 @@ import (
 	_ "github.com/holdfast-go/holdfast/drivers/postgres"
 	"github.com/holdfast-go/holdfast/integration/env"
 	"github.com/holdfast-go/holdfast/test/locktest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // Tests spend most of their time waiting, since no Azure lease is shorter than 15 s. So more of
 // them run at the same time than there are processors, unless -parallel sets a number. Many more would
 // start so many servers at once that requests exceed their time limits.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen {
-		_ = flag.Set("test.parallel", "10") // fails only for an unknown flag
-	}
+	serverprocess.Parallel(10)
 	env.Main(m)
 }
 

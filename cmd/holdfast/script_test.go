@@ -98,7 +98,7 @@ func TestScripts(t *testing.T) { runScripts(t, "testdata", "file:$WORK/locks") }
 
 func TestScriptsOnMongoDB(t *testing.T) {
 	serverprocess.Long(t, "waits for leases on a real server to end")
-	runScripts(t, filepath.Join("testdata", "mongo"), strings.Replace(mongotest.URI(t), "/?", "/holdfast_command?", 1))
+	runScripts(t, filepath.Join("testdata", "mongo"), mongotest.WithDatabase(mongotest.URI(t), "holdfast_command"))
 }
 
 func TestScriptsOnPostgreSQL(t *testing.T) {

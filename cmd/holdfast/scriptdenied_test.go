@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/drivers/postgres"
 	"github.com/holdfast-go/holdfast/test/mongotest"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // runDenied runs the scripts of a folder about a backend that refuses requests. refused is what the errors say.
@@ -50,9 +51,5 @@ func TestDeniedOnPostgreSQL(t *testing.T) {
 func TestReadOnlyOnPostgreSQL(t *testing.T) {
 	at := postgrestest.URL(t)
 	postgrestest.SQL(t, at, postgres.Schema)
-	separator := "?"
-	if strings.Contains(at, "?") {
-		separator = "&"
-	}
-	runDenied(t, "readonly", at+separator+"options=-c%20default_transaction_read_only%3Don", "read-only transaction")
+	runDenied(t, "readonly", serverprocess.WithParams(at, "options=-c%20default_transaction_read_only%3Don"), "read-only transaction")
 }

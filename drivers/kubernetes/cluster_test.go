@@ -45,7 +45,7 @@ func TestCluster(t *testing.T) {
 	cluster := kubernetestest.StartCluster(t)
 	l := openRacing(t, cluster.URL(t))
 	castest.RunWatch(t, castest.Watched{Store: l.store, Watch: l.store.watch, Limit: time.Minute, Cut: func() {
-		if err := errors.Join(cluster.API.Kill(), cluster.API.Restart(context.WithoutCancel(t.Context()))); err != nil {
+		if err := cluster.API.Crash(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}})

@@ -3,7 +3,6 @@ package mongo
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/driver"
@@ -16,7 +15,7 @@ func TestMonitor(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Collection(t)
 	var log commandLog
-	l, err := Open(bounded(t), strings.Replace(mongotest.URI(t), "/?", "/"+coll.Database().Name()+"?", 1), WithLogger(discard),
+	l, err := Open(bounded(t), mongotest.WithDatabase(mongotest.URI(t), coll.Database().Name()), WithLogger(discard),
 		WithMonitor(log.monitor()))
 	if err != nil {
 		t.Fatal(err)

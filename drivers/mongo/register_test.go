@@ -1,7 +1,6 @@
 package mongo
 
 import (
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,8 +11,7 @@ import (
 
 // Each command of a Locker for measurements is counted, and only these.
 func TestOpenCounted(t *testing.T) {
-	base, query, _ := strings.Cut(mongotest.URI(t), "?")
-	url := strings.TrimSuffix(base, "/") + "/" + mongotest.Collection(t).Database().Name() + "?" + query
+	url := mongotest.WithDatabase(mongotest.URI(t), mongotest.Collection(t).Database().Name())
 	d, known := driver.Describe(url)
 	if !known || d.OpenCounted == nil || d.Requests != "commands" {
 		t.Fatalf("the driver describes %q", d.Requests)

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,18 +12,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/mysqltest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 func TestMain(m *testing.M) { mysqltest.Main(m) }
 
 // with adds parameters to a URL.
-func with(rawURL string, params ...string) string {
-	separator := "?"
-	if strings.Contains(rawURL, "?") {
-		separator = "&"
-	}
-	return rawURL + separator + strings.Join(params, "&")
-}
+var with = serverprocess.WithParams
 
 // openAt makes a Locker that is closed at the end of the test.
 func openAt(t testing.TB, rawURL string, opts ...Option) *Locker {

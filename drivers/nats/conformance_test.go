@@ -68,7 +68,7 @@ func suite(t *testing.T, s *natstest.Server, wrap func(cas.Store) cas.Store) loc
 		},
 		Deny: func(ctx context.Context, _ string) (func(), error) {
 			return func() {
-				if err := s.Crash(context.WithoutCancel(ctx), natstest.Users(appRights), jetStream); err != nil {
+				if err := s.Crash(ctx, natstest.Users(appRights), jetStream); err != nil {
 					t.Error(err)
 				}
 			}, s.Crash(ctx, natstest.Users(noRights), jetStream)

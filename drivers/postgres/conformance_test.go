@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -15,13 +14,7 @@ import (
 )
 
 // with adds parameters to a URL.
-func with(rawURL string, params ...string) string {
-	separator := "?"
-	if strings.Contains(rawURL, "?") {
-		separator = "&"
-	}
-	return rawURL + separator + strings.Join(params, "&")
-}
+var with = serverprocess.WithParams
 
 func TestConformance(t *testing.T) {
 	t.Parallel()

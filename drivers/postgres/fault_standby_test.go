@@ -219,7 +219,7 @@ func TestConformanceFailOver(t *testing.T) {
 		New: func(t *testing.T) driver.Locker { return open(t, urls) },
 		FailOver: func(ctx context.Context) error {
 			if promoted { // it has no standby of its own
-				return errors.Join(standby.Kill(), standby.Restart(ctx))
+				return standby.Crash(ctx)
 			}
 			if err := s.Kill(); err != nil {
 				return err

@@ -1,8 +1,6 @@
 package redis
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -21,6 +19,6 @@ func TestKilledServer(t *testing.T) {
 		lockers = append(lockers, openAt(t, s.URL(), WithCommandTimeout(time.Second)))
 	}
 	castest.Compete(t, castest.Competition{Lockers: lockers, TTL: 20 * time.Second, Faults: 5, Fault: func(int) error {
-		return errors.Join(s.Kill(), s.Restart(context.WithoutCancel(t.Context())))
+		return s.Crash(t.Context())
 	}})
 }

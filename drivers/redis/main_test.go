@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,18 +9,13 @@ import (
 
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/test/redistest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // with adds parameters to a URL.
-func with(rawURL string, params ...string) string {
-	separator := "?"
-	if strings.Contains(rawURL, "?") {
-		separator = "&"
-	}
-	return rawURL + separator + strings.Join(params, "&")
-}
+var with = serverprocess.WithParams
 
 // openAt makes a Locker that is closed at the end of the test.
 func openAt(t testing.TB, rawURL string, opts ...Option) *Locker {

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
-	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/log"
 )
 
@@ -86,119 +83,4 @@ func (e *engine) close() error {
 		return nil
 	}
 	return e.Close()
-}
-
-// server is a container on a network of its own, at a fixed address.
-type server struct {
-	engine  *engine
-	ctr     testcontainers.Container
-	network *network
-	addr    string // host:port
-}
-
-func (s *server) kill(ctx context.Context) error {
-	_, err := s.engine.ContainerKill(ctx, s.ctr.GetContainerID(), client.ContainerKillOptions{Signal: "SIGKILL"})
-	return errors.Join(err, s.awaitStopped(ctx))
-}
-
-// stop shuts the server down cleanly.
-func (s *server) stop(ctx context.Context) error {
-	_, err := s.engine.ContainerKill(ctx, s.ctr.GetContainerID(), client.ContainerKillOptions{Signal: "SIGINT"})
-	return errors.Join(err, s.awaitStopped(ctx))
-}
-
-// awaitStopped waits until the container does not run.
-func (s *server) awaitStopped(ctx context.Context) error {
-	return retry(ctx, func() error {
-		state, err := s.engine.ContainerInspect(ctx, s.ctr.GetContainerID(), client.ContainerInspectOptions{})
-		if err == nil && state.Container.State.Running {
-			err = errors.New("the container still runs")
-		}
-		return err
-	})
-}
-
-// start starts a stopped container, and waits until it accepts connections.
-func (s *server) start(ctx context.Context) error {
-	if _, err := s.engine.ContainerStart(ctx, s.ctr.GetContainerID(), client.ContainerStartOptions{}); err != nil {
-		return err
-	}
-	return s.awaitReady(ctx)
-}
-
-// pause stops all processes of a container. On a busy machine the engine may give up before the kernel has stopped them.
-func (s *server) pause(ctx context.Context) error {
-	for tries := 1; ; tries++ {
-		_, err := s.engine.ContainerPause(ctx, s.ctr.GetContainerID(), client.ContainerPauseOptions{})
-		if err == nil || tries == 10 || !strings.Contains(err.Error(), "unable to freeze") {
-			return err
-		}
-	}
-}
-
-func (s *server) resume(ctx context.Context) error {
-	_, err := s.engine.ContainerUnpause(ctx, s.ctr.GetContainerID(), client.ContainerUnpauseOptions{})
-	return err
-}
-
-// awaitReady waits until the server accepts connections at its address.
-func (s *server) awaitReady(ctx context.Context) error {
-	err := retry(ctx, func() error {
-		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.addr)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
-	if err != nil {
-		return fmt.Errorf("container %.12s does not answer at %s: %w; %s (containers are reached at their own addresses. "+
-			"That works if the engine runs on this Linux machine, but not with Docker Desktop; there, set %s=%s)",
-			s.ctr.GetContainerID(), s.addr, err, s.state(), ModeVariable, Processes)
-	}
-	return nil
-}
-
-// state describes the state of the container, for an error.
-func (s *server) state() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	found, err := s.engine.ContainerInspect(ctx, s.ctr.GetContainerID(), client.ContainerInspectOptions{})
-	if err != nil {
-		return err.Error()
-	}
-	state := found.Container.State
-	description := fmt.Sprintf("its state is %s, exit code %d, %s", state.Status, state.ExitCode, state.Error)
-	logs, err := s.engine.ContainerLogs(ctx, s.ctr.GetContainerID(), client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true,
-		Tail: "3"})
-	if err != nil {
-		return description
-	}
-	defer func() { _ = logs.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(logs, 2000))
-	return description + fmt.Sprintf(", its log ends with %q", text)
-}
-
-func (s *server) terminate() error {
-	if s == nil || s.ctr == nil {
-		return nil
-	}
-	return testcontainers.TerminateContainer(s.ctr, testcontainers.StopTimeout(0))
-}
-
-// retry calls attempt until it succeeds, for at most three minutes. On a busy machine Azurite can
-// take more than one minute to start.
-func retry(ctx context.Context, attempt func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	for {
-		err := attempt()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // ErrUnsupported is the error of a fault that the environment cannot inject; see [Check].
@@ -65,11 +67,11 @@ var suite struct {
 }
 
 // shared is a backend that is started when the first test asks for it.
-type shared[T any] struct {
+type shared[T interface{ list() *servers }] struct {
 	once  sync.Once
 	value T
-	close func() error
 	err   error
+	close func() error // nil unless it has been started
 }
 
 // Main chooses the mode, runs the tests, stops shared backends, and exits. It fails at once if no
@@ -79,8 +81,7 @@ type shared[T any] struct {
 // them may run in parallel, however few processors there are, unless the flag -parallel sets a
 // number.
 func Main(m *testing.M) {
-	flag.Parse()
-	setParallel()
+	serverprocess.Parallel(4)
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
 		os.Exit(m.Run())
 	}
@@ -90,14 +91,6 @@ func Main(m *testing.M) {
 		code = max(code, 1)
 	}
 	os.Exit(code)
-}
-
-func setParallel() {
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen {
-		_ = flag.Set("test.parallel", "4") // fails only for an unknown flag
-	}
 }
 
 func runAll(m *testing.M) (code int, err error) {
@@ -123,11 +116,13 @@ func runAll(m *testing.M) (code int, err error) {
 	return code, err
 }
 
-func (s *shared[T]) get(tb testing.TB, start func() (T, func() error, error)) T {
+func (s *shared[T]) get(tb testing.TB, start func() (T, error)) T {
 	tb.Helper()
 	s.once.Do(func() {
 		s.err = errors.New("it could not be started for another test") // if start ends that test
-		s.value, s.close, s.err = start()
+		if s.value, s.err = start(); s.err == nil {
+			s.close = s.value.list().terminate
+		}
 	})
 	Check(tb, s.err)
 	countUse()

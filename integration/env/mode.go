@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -35,23 +36,27 @@ const (
 )
 
 // MongoImage returns the image of mongod: that of the variable, or the official one.
-func MongoImage() string { return variable(MongoImageVariable, holdfastcontainers.DefaultMongoImage) }
+func MongoImage() string {
+	return cmp.Or(os.Getenv(MongoImageVariable), holdfastcontainers.DefaultMongoImage)
+}
 
 // PostgresImage returns the image of PostgreSQL: that of the variable, or the official one.
 func PostgresImage() string {
-	return variable(PostgresImageVariable, holdfastcontainers.DefaultPostgresImage)
+	return cmp.Or(os.Getenv(PostgresImageVariable), holdfastcontainers.DefaultPostgresImage)
 }
 
 // AzuriteImage returns the image of Azurite: that of the variable, or the official one.
 func AzuriteImage() string {
-	return variable(AzuriteImageVariable, holdfastcontainers.DefaultAzuriteImage)
+	return cmp.Or(os.Getenv(AzuriteImageVariable), holdfastcontainers.DefaultAzuriteImage)
 }
 
-func variable(name, defaultValue string) string {
-	if value := os.Getenv(name); value != "" {
-		return value
+// endpoint returns the value of a variable that names the user's own servers.
+func endpoint(variable string) (string, error) {
+	value := os.Getenv(variable)
+	if value == "" {
+		return "", fmt.Errorf("%w: %s is not set", ErrUnsupported, variable)
 	}
-	return defaultValue
+	return value, nil
 }
 
 // chooseMode returns the mode that the variables select.

@@ -6,13 +6,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/testcontainers/testcontainers-go"
+	tcmongo "github.com/testcontainers/testcontainers-go/modules/mongodb"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -20,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/holdfastcontainers"
 	"github.com/holdfast-go/holdfast/internal/mongoset"
 	"github.com/holdfast-go/holdfast/test/mongotest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // MongoOptions are the options of a replica set. The zero value means three members with fast
@@ -45,7 +45,7 @@ type MongoOptions struct {
 
 func (o MongoOptions) testing() mongotest.Options {
 	return mongotest.Options{
-		Members: o.Members, Arbiter: o.Arbiter, Args: o.Args,
+		Members: cmp.Or(o.Members, 3), Arbiter: o.Arbiter, Args: o.Args,
 		TTLMonitor: o.TTLMonitorSecs, ElectionTimeout: cmp.Or(o.ElectionTimeout, time.Second), NoChaining: o.NoChaining,
 	}
 }
@@ -54,75 +54,47 @@ func (o MongoOptions) testing() mongotest.Options {
 // or with an error that wraps [ErrUnsupported]; [Check] handles both. Its methods are safe for
 // concurrent use, except for two faults of one member at the same time.
 type Mongo struct {
-	uri     string
-	hosts   []string
-	shared  bool          // it outlives a test
-	set     *mongoset.Set // nil for a user's own servers
-	members members       // nil for a user's own servers
+	*servers // nil for those of a user, and for containers of all packages
+	uri      string
+	hosts    []string
+	shared   bool          // it outlives a test
+	set      *mongoset.Set // nil for a user's own servers
 }
-
-// members injects faults into the members of a replica set.
-type members interface {
-	kill(ctx context.Context, member int) error
-	restart(ctx context.Context, member int) error
-	pause(ctx context.Context, member int) error
-	resume(ctx context.Context, member int) error
-	cutOff(ctx context.Context, member int) error
-	rejoin(ctx context.Context, member int) error
-	directAddress(ctx context.Context, member int) (host string, err error)
-	setClock(ctx context.Context, member int, offset time.Duration) error
-	remove() error
-}
-
-// replicaSetLimit limits how many replica sets run besides the shared one. However many tests run
-// in parallel, the servers must be able to hold their elections in time.
-var replicaSetLimit = make(chan struct{}, 3)
 
 // StartMongo starts a replica set for this test alone and removes it at the end. It waits while
-// three other tests have one.
+// three other tests have servers of several members.
 func StartMongo(tb testing.TB, opts MongoOptions) *Mongo {
 	tb.Helper()
-	if suite.mode == Endpoints {
-		skip(tb, "it injects faults into servers, which is not done to a user's own: it needs containers or processes")
-	}
-	replicaSetLimit <- struct{}{}
-	tb.Cleanup(func() { <-replicaSetLimit })
-	m, err := newMongo(tb.Context(), tb.TempDir(), tb.Name(), opts)
-	Check(tb, err)
-	tb.Cleanup(func() {
-		if err := m.members.remove(); err != nil {
-			tb.Error(err)
-		}
-	})
-	countUse()
-	return m
+	waitForTurn(tb)
+	return own(tb, func(ctx context.Context, dir string) (*Mongo, error) { return newMongo(ctx, dir, opts) })
 }
 
 // SharedMongo returns a replica set of three that all tests of the package share, and in containers
 // those of all packages. They inject faults only through proxies of their own.
 func SharedMongo(tb testing.TB) *Mongo {
 	tb.Helper()
-	return suite.mongo.get(tb, func() (*Mongo, func() error, error) {
+	return suite.mongo.get(tb, func() (*Mongo, error) {
 		if suite.mode == Endpoints {
-			uri := os.Getenv(mongotest.EnvURI)
-			if uri == "" {
-				return nil, nil, fmt.Errorf("%w: %s is not set", ErrUnsupported, mongotest.EnvURI)
+			uri, err := endpoint(mongotest.EnvURI)
+			if err != nil {
+				return nil, err
 			}
 			hosts, err := userHosts(uri)
-			return &Mongo{uri: uri, hosts: hosts, shared: true}, nil, err
+			return &Mongo{uri: uri, hosts: hosts, shared: true}, err
 		}
 		if suite.mode == Containers {
 			c := holdfastcontainers.Mongo(tb, holdfastcontainers.WithImage(MongoImage()), holdfastcontainers.WithMembers(3))
 			fmt.Printf("integration: shared: a replica set of %s at %v\n", MongoImage(), c.Hosts)
-			return &Mongo{uri: c.URI, hosts: c.Hosts, shared: true, set: mongoset.At(c.Hosts)}, nil, nil
+			return &Mongo{uri: c.URI, hosts: c.Hosts, shared: true, set: mongoset.At(c.Hosts)}, nil
 		}
 		// The long timeout avoids elections on a busy machine: they would disturb all tests.
-		m, err := newMongo(context.Background(), suite.dir, "shared", MongoOptions{ElectionTimeout: 10 * time.Second})
+		m, err := newMongo(context.Background(), suite.dir, MongoOptions{ElectionTimeout: 10 * time.Second})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
+		fmt.Printf("integration: shared: a replica set of processes at %v\n", m.hosts)
 		m.shared = true
-		return m, m.members.remove, nil
+		return m, nil
 	})
 }
 
@@ -146,16 +118,60 @@ func userHosts(uri string) ([]string, error) {
 	return hello.Hosts, nil
 }
 
-func newMongo(ctx context.Context, dir, name string, opts MongoOptions) (*Mongo, error) {
-	start := newMongoContainers
+func newMongo(ctx context.Context, dir string, opts MongoOptions) (*Mongo, error) {
+	start := mongoContainers
 	if suite.mode == Processes {
-		start = newMongoProcesses
+		start = mongoProcesses
 	}
-	set, servers, err := start(ctx, dir, name, opts)
+	set, started, err := start(ctx, dir, opts)
 	if err != nil {
 		return nil, err
 	}
-	return &Mongo{uri: set.URI(), hosts: set.Hosts(), set: set, members: servers}, nil
+	return &Mongo{uri: set.URI(), hosts: set.Hosts(), set: set, servers: started}, nil
+}
+
+const replicaSet = "a replica set"
+
+func mongoContainers(ctx context.Context, _ string, opts MongoOptions) (*mongoset.Set, *servers, error) {
+	all := opts.testing()
+	started, err := startContainers(ctx, all.Members, containers{
+		what: replicaSet, name: "mongo", image: MongoImage(), port: "27017", ready: "Waiting for connections", fakeClock: opts.FakeClock,
+		run: func(ctx context.Context, more ...testcontainers.ContainerCustomizer) (testcontainers.Container, error) {
+			return notNil(tcmongo.Run(ctx, MongoImage(), append(more, testcontainers.WithCmd(mongoset.Arguments(all)...))...))
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := mongoset.Initiate(ctx, started.addresses(), all)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("start %s: %w", replicaSet, err), started.terminate())
+	}
+	return set, started, nil
+}
+
+func mongoProcesses(ctx context.Context, dir string, opts MongoOptions) (*mongoset.Set, *servers, error) {
+	all := opts.testing()
+	clocks := make([]*serverprocess.Clock, all.Members) // nil without FakeClock
+	for i := range clocks {
+		if !opts.FakeClock {
+			break
+		}
+		var err error
+		if clocks[i], err = serverprocess.NewClock(dir); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+		}
+	}
+	all.Env = func(member int) []string { return clocks[member].Env() }
+	set, err := mongotest.NewReplicaSet(ctx, dir, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	started := &servers{what: replicaSet}
+	for i, member := range set.Members() {
+		started.all = append(started.all, process{member, clocks[i]})
+	}
+	return set.Set, started, nil
 }
 
 // URI returns the connection string.
@@ -172,29 +188,15 @@ func (m *Mongo) URL(tb testing.TB) string {
 }
 
 // LockURL returns a URL for holdfast.Open with the given database.
-func (m *Mongo) LockURL(database string) string { return lockURL(m.uri, database) }
+func (m *Mongo) LockURL(database string) string { return mongotest.WithDatabase(m.uri, database) }
 
 // DirectURL is like LockURL, but its clients connect to one member alone, also while that member
 // is cut off from the others.
 func (m *Mongo) DirectURL(tb testing.TB, database string, member int) string {
 	tb.Helper()
-	if m.members == nil {
-		Check(tb, ErrUnsupported)
-	}
-	host, err := m.members.directAddress(tb.Context(), member)
+	host, err := m.directAddress(tb.Context(), member)
 	Check(tb, err)
-	return lockURL("mongodb://"+host+"/?directConnection=true", database)
-}
-
-// lockURL adds the database to a connection string.
-func lockURL(uri, database string) string {
-	before, query, _ := strings.Cut(uri, "?")
-	scheme, rest, _ := strings.Cut(before, "://")
-	hosts, _, _ := strings.Cut(rest, "/")
-	if query != "" {
-		query = "?" + query
-	}
-	return scheme + "://" + hosts + "/" + url.PathEscape(database) + query
+	return mongotest.WithDatabase("mongodb://"+host+"/?directConnection=true", database)
 }
 
 // Database returns a database of this test's own, which is removed at the end of the test.
@@ -247,8 +249,8 @@ func (m *Mongo) StepDown(ctx context.Context) error {
 // StepUp makes a member, which knows no primary that runs, call an election at once. The error says
 // why it could not be elected: it may not have noticed yet that the other members answer.
 func (m *Mongo) StepUp(ctx context.Context, member int) error {
-	return m.fault(ctx, "step up", member, func(ms members, ctx context.Context, member int) error {
-		host, err := ms.directAddress(ctx, member)
+	return m.fault(ctx, "step up", member, func(s server, ctx context.Context) error {
+		host, err := s.directAddr(ctx)
 		if err != nil {
 			return err
 		}
@@ -261,54 +263,8 @@ func (m *Mongo) StepUp(ctx context.Context, member int) error {
 	})
 }
 
-// Kill ends a member like a crash (SIGKILL).
-func (m *Mongo) Kill(ctx context.Context, member int) error {
-	return m.fault(ctx, "kill", member, members.kill)
-}
-
-// Restart starts a killed member and waits until it accepts connections.
-func (m *Mongo) Restart(ctx context.Context, member int) error {
-	return m.fault(ctx, "restart", member, members.restart)
-}
-
-// Pause freezes a member: connections stay open, but nothing answers.
-func (m *Mongo) Pause(ctx context.Context, member int) error {
-	return m.fault(ctx, "pause", member, members.pause)
-}
-
-// Resume ends a Pause.
-func (m *Mongo) Resume(ctx context.Context, member int) error {
-	return m.fault(ctx, "resume", member, members.resume)
-}
-
-// CutOff disconnects a member from the network of the set: neither the other members nor clients
-// with the set's URI can reach it. Clients of [Mongo.DirectURL] can.
-func (m *Mongo) CutOff(ctx context.Context, member int) error {
-	return m.fault(ctx, "cut off", member, members.cutOff)
-}
-
-// Rejoin ends a CutOff.
-func (m *Mongo) Rejoin(ctx context.Context, member int) error {
-	return m.fault(ctx, "rejoin", member, members.rejoin)
-}
-
 // SetClock moves the wall clock of one member to offset ahead of the machine's, at once and
 // permanently, also over a restart. It needs FakeClock.
 func (m *Mongo) SetClock(ctx context.Context, member int, offset time.Duration) error {
-	return m.fault(ctx, "set the clock of", member, func(ms members, ctx context.Context, member int) error {
-		return ms.setClock(ctx, member, offset)
-	})
+	return m.fault(ctx, "set the clock of", member, func(s server, ctx context.Context) error { return s.setClock(ctx, offset) })
 }
-
-func (m *Mongo) fault(ctx context.Context, what string, member int, do func(members, context.Context, int) error) error {
-	if m.members == nil {
-		return fmt.Errorf("%s member %d of a user's own replica set: %w", what, member, ErrUnsupported)
-	}
-	if err := do(m.members, ctx, member); err != nil {
-		return fmt.Errorf("%s member %d: %w", what, member, err)
-	}
-	return nil
-}
-
-// errNoClock is returned by SetClock without FakeClock.
-var errNoClock = errors.New("the replica set was started without FakeClock")

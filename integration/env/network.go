@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"time"
 
 	dockernet "github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
@@ -76,18 +77,19 @@ func (n *network) attachOnly(addr netip.Addr, name string) testcontainers.Custom
 	}
 }
 
-func (n *network) cutOff(ctx context.Context, s *server) error {
-	_, err := n.engine.NetworkDisconnect(ctx, n.docker.ID, client.NetworkDisconnectOptions{Container: s.ctr.GetContainerID()})
+func (n *network) cutOff(ctx context.Context, c *container) error {
+	_, err := n.engine.NetworkDisconnect(ctx, n.docker.ID, client.NetworkDisconnectOptions{Container: c.ctr.GetContainerID()})
 	return err
 }
 
-func (n *network) rejoin(ctx context.Context, s *server) error {
-	addr, err := netip.ParseAddrPort(s.addr)
+// connect gives a container an address, host:port, in this network.
+func (n *network) connect(ctx context.Context, c *container, at string) error {
+	addr, err := netip.ParseAddrPort(at)
 	if err != nil {
 		return err
 	}
 	_, err = n.engine.NetworkConnect(ctx, n.docker.ID, client.NetworkConnectOptions{
-		Container:      s.ctr.GetContainerID(),
+		Container:      c.ctr.GetContainerID(),
 		EndpointConfig: &dockernet.EndpointSettings{IPAMConfig: &dockernet.EndpointIPAMConfig{IPv4Address: addr.Addr()}},
 	})
 	return err
@@ -95,25 +97,24 @@ func (n *network) rejoin(ctx context.Context, s *server) error {
 
 // directAddress returns the host and port at which this machine reaches a container, cut off or
 // not.
-func (n *network) directAddress(ctx context.Context, s *server) (string, error) {
-	state, err := n.engine.ContainerInspect(ctx, s.ctr.GetContainerID(), client.ContainerInspectOptions{})
+func (n *network) directAddress(ctx context.Context, c *container) (string, error) {
+	state, err := n.engine.ContainerInspect(ctx, c.ctr.GetContainerID(), client.ContainerInspectOptions{})
 	if err != nil {
 		return "", err
 	}
 	bridge := state.Container.NetworkSettings.Networks["bridge"]
-	addr, err := netip.ParseAddrPort(s.addr)
+	addr, err := netip.ParseAddrPort(c.at)
 	if err != nil {
 		return "", err
 	}
 	if bridge == nil || !bridge.IPAddress.IsValid() {
-		return "", fmt.Errorf("container %.12s is not on Docker's default network", s.ctr.GetContainerID())
+		return "", fmt.Errorf("container %.12s is not on Docker's default network", c.ctr.GetContainerID())
 	}
 	return netip.AddrPortFrom(bridge.IPAddress, addr.Port()).String(), nil
 }
 
-func (n *network) remove(ctx context.Context) error {
-	if n == nil {
-		return nil
-	}
+func (n *network) remove() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	return n.docker.Remove(ctx)
 }

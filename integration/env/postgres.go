@@ -3,19 +3,26 @@ package env
 import (
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	dockercontainer "github.com/moby/moby/api/types/container"
+	"github.com/testcontainers/testcontainers-go"
 
 	"github.com/holdfast-go/holdfast/holdfastcontainers"
 	"github.com/holdfast-go/holdfast/test/postgrestest"
+	"github.com/holdfast-go/holdfast/test/serverprocess"
+	"github.com/holdfast-go/holdfast/test/testservers"
 )
 
 // PostgresOptions are the options of PostgreSQL servers. The zero value means a primary, member 0, and a
@@ -31,74 +38,101 @@ type PostgresOptions struct {
 // [ErrUnsupported]; [Check] handles both. Its methods are safe for concurrent use, except for two faults of
 // one member at the same time.
 type Postgres struct {
-	admin   string           // URL of the only server; empty if there are members
-	members []postgresMember // none if the server outlives the test
+	*servers        // none if the server outlives the test
+	admin    string // URL of the only server; empty if there are members
+	// order gives a stopped server a line that it follows when it is next started; see postgres.sh.
+	order func(ctx context.Context, member int, line []byte) error
 
 	mu      sync.Mutex
 	primary int
-}
-
-// postgresMember is a server that faults can be injected into.
-type postgresMember interface {
-	kill(ctx context.Context) error
-	restart(ctx context.Context) error
-	pause(ctx context.Context) error
-	resume(ctx context.Context) error
-	cutOff(ctx context.Context) error
-	rejoin(ctx context.Context) error
-	// follow makes a stopped server begin as a new standby of the server at host and port when it is next started.
-	follow(ctx context.Context, host, port, name string) error
-	addr() string       // where the other members and clients reach it, host:port
-	directAddr() string // where clients reach it that are cut off with it
-	terminate() error
 }
 
 // StartPostgres starts servers for this test alone and removes them at the end. It waits while three other
 // tests have servers of several members.
 func StartPostgres(tb testing.TB, opts PostgresOptions) *Postgres {
 	tb.Helper()
-	if suite.mode == Endpoints {
-		skip(tb, "it injects faults into servers, which is not done to a user's own: it needs containers or processes")
-	}
-	replicaSetLimit <- struct{}{}
-	tb.Cleanup(func() { <-replicaSetLimit })
-	start := startPostgresContainers
+	waitForTurn(tb)
+	start, members := postgresContainers, 2
 	if suite.mode == Processes {
-		start = startPostgresProcesses
+		start = postgresProcesses
 	}
-	p := &Postgres{}
-	members := 2
 	if opts.Asynchronous {
 		members = 3
 	}
-	servers, err := start(tb.Context(), tb.TempDir(), members)
-	p.members = servers.members
-	tb.Cleanup(func() {
-		if err := servers.terminate(); err != nil {
-			tb.Error(err)
+	return own(tb, func(ctx context.Context, dir string) (*Postgres, error) {
+		p, err := start(ctx, dir, members)
+		if err != nil {
+			return nil, err
 		}
+		if err := p.replicate(ctx); err != nil {
+			return nil, errors.Join(err, p.terminate())
+		}
+		return p, nil
 	})
-	if err == nil {
-		err = p.replicate(tb.Context())
-	}
-	Check(tb, err)
-	for i, m := range p.members {
-		fmt.Printf("integration: %s: PostgreSQL member %d is at %s\n", tb.Name(), i, m.addr())
-	}
-	countUse()
-	return p
 }
 
-// postgresServers are the members and what they share.
-type postgresServers struct {
-	members   []postgresMember
-	terminate func() error
+// postgresScript starts a server in a container or as a process.
+//
+//go:embed postgres.sh
+var postgresScript string
+
+// followLines numbers the lines that make a server a standby, so that each is used once.
+var followLines atomic.Int64
+
+func postgresEnv() map[string]string {
+	return map[string]string{"ADMIN": postgrestest.AdminUser, "PGPASSWORD": postgrestest.AdminPassword, "LC_ALL": "C"}
+}
+
+func postgresContainers(ctx context.Context, _ string, members int) (*Postgres, error) {
+	const port, folder, orders = "5432", "/tmp/holdfast", "/tmp/holdfast-follow"
+	s, err := startContainers(ctx, members, containers{
+		what: "PostgreSQL", name: "postgres", image: PostgresImage(), port: port, ready: "ready to accept", twoNetworks: true,
+		run: func(ctx context.Context, more ...testcontainers.ContainerCustomizer) (testcontainers.Container, error) {
+			return notNil(testcontainers.Run(ctx, PostgresImage(), append(more,
+				testcontainers.WithEntrypoint("sh", "-c", postgresScript, "sh", folder, port, orders), testcontainers.WithEnv(postgresEnv()),
+				testcontainers.WithConfigModifier(func(c *dockercontainer.Config) { c.User = "postgres" }))...))
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Postgres{servers: s, order: func(ctx context.Context, member int, line []byte) error {
+		return s.all[member].(*container).ctr.CopyToContainer(ctx, line, orders, 0o644) //nolint:forcetypeassert // all are
+	}}, nil
+}
+
+func postgresProcesses(ctx context.Context, dir string, members int) (*Postgres, error) {
+	bin, err := testservers.PostgresBin.Path(ctx)
+	if err != nil {
+		return nil, err
+	}
+	env := []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "LISTEN=" + serverprocess.Host}
+	for name, value := range postgresEnv() {
+		env = append(env, name+"="+value)
+	}
+	configs, orders := make([]serverprocess.Config, members), make([]string, members)
+	for i := range configs {
+		configs[i] = serverprocess.Config{
+			Name: "PostgreSQL", Program: "/bin/sh", Env: env, Unprivileged: true, Ready: postgrestest.Ready(bin),
+			Args: func(port, data string) []string {
+				orders[i] = filepath.Join(data, "follow")
+				return []string{"-c", postgresScript, "sh", data, port, orders[i]}
+			},
+		}
+	}
+	started, err := serverprocess.Start(ctx, dir, configs...)
+	if err != nil {
+		return nil, err
+	}
+	return &Postgres{servers: processes("PostgreSQL", started...), order: func(_ context.Context, member int, line []byte) error {
+		return os.WriteFile(orders[member], line, 0o644) //nolint:gosec // the server's user reads it
+	}}, nil
 }
 
 // replicate makes the user of the tests, and the standbys.
 func (p *Postgres) replicate(ctx context.Context) error {
 	err := p.SQL(ctx, 0, "CREATE ROLE "+postgrestest.AppUser+" LOGIN PASSWORD '"+postgrestest.AppPassword+"'")
-	for member := 1; member < len(p.members) && err == nil; member++ {
+	for member := 1; member < len(p.all) && err == nil; member++ {
 		err = p.Follow(ctx, member, member == 1)
 	}
 	return err
@@ -108,51 +142,35 @@ func (p *Postgres) replicate(ctx context.Context) error {
 // those of all packages. They inject faults only through proxies of their own.
 func SharedPostgres(tb testing.TB) *Postgres {
 	tb.Helper()
-	return suite.postgres.get(tb, func() (*Postgres, func() error, error) {
+	return suite.postgres.get(tb, func() (*Postgres, error) {
 		switch suite.mode {
 		case Endpoints:
-			admin := os.Getenv(postgrestest.EnvURL)
-			if admin == "" {
-				return nil, nil, fmt.Errorf("%w: %s is not set", ErrUnsupported, postgrestest.EnvURL)
-			}
-			return &Postgres{admin: admin}, nil, nil
+			admin, err := endpoint(postgrestest.EnvURL)
+			return &Postgres{admin: admin}, err
 		case Containers:
 			c := holdfastcontainers.Postgres(tb, holdfastcontainers.WithImage(PostgresImage()))
 			fmt.Printf("integration: shared: PostgreSQL of %s at %s\n", PostgresImage(), c.Host)
-			admin, err := withPath(c.URL, "postgres")
-			return &Postgres{admin: admin}, nil, err
+			admin, err := postgrestest.WithDatabase(c.URL, "postgres")
+			return &Postgres{admin: admin}, err
 		}
 		s, err := postgrestest.New(context.Background(), suite.dir, postgrestest.Options{Settings: map[string]string{"max_connections": "500"}})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		return &Postgres{admin: s.AdminURL("")}, s.Remove, nil
+		return &Postgres{admin: s.AdminURL(""), servers: &servers{rest: []func() error{s.Remove}}}, nil
 	})
-}
-
-func withPath(rawURL, database string) (string, error) {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return "", errors.New("this is no URL of a database") // the error would show the password
-	}
-	u.Path = "/" + database
-	return u.String(), nil
 }
 
 // Hosts returns the addresses of the members, in order.
 func (p *Postgres) Hosts() []string {
-	if p.members == nil {
-		u, err := url.Parse(p.admin)
-		if err != nil {
-			return nil
-		}
-		return strings.Split(u.Host, ",")
+	if p.admin == "" {
+		return p.addresses()
 	}
-	var hosts []string
-	for _, m := range p.members {
-		hosts = append(hosts, m.addr())
+	u, err := url.Parse(p.admin)
+	if err != nil {
+		return nil
 	}
-	return hosts
+	return strings.Split(u.Host, ",")
 }
 
 // Primary returns the member that was promoted last, at first 0.
@@ -167,11 +185,11 @@ func (p *Postgres) Primary() int {
 func (p *Postgres) URL(tb testing.TB) string {
 	tb.Helper()
 	name := "holdfast_" + strings.ToLower(rand.Text())
-	if p.members == nil {
+	if p.admin != "" {
 		return p.sharedDatabase(tb, name)
 	}
 	Check(tb, p.SQL(tb.Context(), p.Primary(), "CREATE DATABASE "+name+" OWNER "+postgrestest.AppUser))
-	return p.at(name, p.Hosts())
+	return postgrestest.Address(strings.Join(p.Hosts(), ","), postgrestest.AppUser, postgrestest.AppPassword, name)
 }
 
 func (p *Postgres) sharedDatabase(tb testing.TB, name string) string {
@@ -184,32 +202,23 @@ func (p *Postgres) sharedDatabase(tb testing.TB, name string) string {
 			tb.Error(err)
 		}
 	})
-	own, err := withPath(p.admin, name)
+	created, err := postgrestest.WithDatabase(p.admin, name)
 	Check(tb, err)
-	return own
-}
-
-// at is the URL of a database at hosts, for the user of the tests.
-func (p *Postgres) at(database string, hosts []string) string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(postgrestest.AppUser, postgrestest.AppPassword), Host: strings.Join(hosts, ","),
-		Path: "/" + database, RawQuery: "sslmode=disable"}
-	return u.String()
+	return created
 }
 
 // Through returns the URL of the same database at other addresses: those of proxies or poolers.
 func (p *Postgres) Through(tb testing.TB, rawURL string, hosts ...string) string {
 	tb.Helper()
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		tb.Fatal("this is no URL of a database")
-	}
-	u.Host = strings.Join(hosts, ",")
-	return u.String()
+	return postgrestest.At(tb, rawURL, strings.Join(hosts, ","))
 }
 
 // DirectAddress returns an address at which a client reaches a member even while that member is cut off
 // from the others: an old primary still has clients on its side.
-func (p *Postgres) DirectAddress(member int) string { return p.members[member].directAddr() }
+func (p *Postgres) DirectAddress(member int) string {
+	at, _ := p.all[member].directAddr(context.Background()) // it is known: no engine is asked
+	return at
+}
 
 // PgBouncer starts a PgBouncer in front of a member, for this test alone.
 func (p *Postgres) PgBouncer(tb testing.TB, member int, mode string) *postgrestest.Pooler {
@@ -219,9 +228,7 @@ func (p *Postgres) PgBouncer(tb testing.TB, member int, mode string) *postgreste
 
 // adminURL is the URL of a member for the superuser.
 func (p *Postgres) adminURL(member int) string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(postgrestest.AdminUser, postgrestest.AdminPassword),
-		Host: p.DirectAddress(member), Path: "/postgres", RawQuery: "sslmode=disable&connect_timeout=5"}
-	return u.String()
+	return postgrestest.Address(p.DirectAddress(member), postgrestest.AdminUser, postgrestest.AdminPassword, "postgres") + "&connect_timeout=5"
 }
 
 // SQL runs a statement on a member as the superuser.
@@ -239,47 +246,19 @@ func runSQL(ctx context.Context, at, statement string) error {
 	return errors.Join(err, c.Close(context.WithoutCancel(ctx)))
 }
 
-// Kill ends a member like a crash (SIGKILL). It may be stopped already.
-func (p *Postgres) Kill(ctx context.Context, member int) error {
-	return p.fault(ctx, "kill", member, postgresMember.kill)
-}
-
 // Restart starts a killed member, in the role that it had, and waits until it answers.
 func (p *Postgres) Restart(ctx context.Context, member int) error {
-	return p.fault(ctx, "restart", member, func(m postgresMember, ctx context.Context) error {
-		if err := m.restart(ctx); err != nil {
-			return err
-		}
-		return p.awaitAnswer(ctx, member)
-	})
-}
-
-// Pause freezes a member: connections stay open, but nothing answers.
-func (p *Postgres) Pause(ctx context.Context, member int) error {
-	return p.fault(ctx, "pause", member, postgresMember.pause)
-}
-
-// Resume ends a Pause.
-func (p *Postgres) Resume(ctx context.Context, member int) error {
-	return p.fault(ctx, "resume", member, postgresMember.resume)
-}
-
-// CutOff disconnects a member from the network of the others: neither they nor clients of [Postgres.URL]
-// can reach it. Clients of [Postgres.DirectAddress] can.
-func (p *Postgres) CutOff(ctx context.Context, member int) error {
-	return p.fault(ctx, "cut off", member, postgresMember.cutOff)
-}
-
-// Rejoin ends a CutOff, also of a member that is stopped.
-func (p *Postgres) Rejoin(ctx context.Context, member int) error {
-	return p.fault(ctx, "rejoin", member, postgresMember.rejoin)
+	if err := p.servers.Restart(ctx, member); err != nil {
+		return err
+	}
+	return retry(ctx, func() error { return p.SQL(ctx, member, "SELECT 1") })
 }
 
 // Promote makes a standby the primary. It returns when the member takes writes. Until another member
 // follows it, its commits wait for no standby. What becomes of the old primary is up to the test: alone it
 // acknowledges no commit, since its synchronous standby is gone.
 func (p *Postgres) Promote(ctx context.Context, member int) error {
-	return p.fault(ctx, "promote", member, func(_ postgresMember, ctx context.Context) error {
+	return p.fault(ctx, "promote", member, func(_ server, ctx context.Context) error {
 		if err := p.SQL(ctx, member, "SELECT pg_promote(true, 60)"); err != nil {
 			return err
 		}
@@ -297,7 +276,7 @@ func (p *Postgres) Promote(ctx context.Context, member int) error {
 // With synchronous, the primary's commits wait for this member alone, from the beginning: what was
 // committed before is in the copy from which the standby begins.
 func (p *Postgres) Follow(ctx context.Context, member int, synchronous bool) error {
-	return p.fault(ctx, "make a standby of", member, func(m postgresMember, ctx context.Context) error {
+	return p.fault(ctx, "make a standby of", member, func(m server, ctx context.Context) error {
 		primary, name := p.Primary(), fmt.Sprint("member", member)
 		if err := m.kill(ctx); err != nil {
 			return err
@@ -311,11 +290,11 @@ func (p *Postgres) Follow(ctx context.Context, member int, synchronous bool) err
 				}
 			}
 		}
-		host, port, _ := strings.Cut(p.members[primary].addr(), ":")
-		if err := m.follow(ctx, host, port, name); err != nil {
+		host, port, _ := strings.Cut(p.all[primary].addr(), ":")
+		if err := p.order(ctx, member, fmt.Appendf(nil, "%s %s %s %d\n", host, port, name, followLines.Add(1))); err != nil {
 			return err
 		}
-		if err := m.restart(ctx); err != nil {
+		if err := m.start(ctx); err != nil {
 			return err
 		}
 		// A division by zero until it streams.
@@ -326,11 +305,6 @@ func (p *Postgres) Follow(ctx context.Context, member int, synchronous bool) err
 	})
 }
 
-// awaitAnswer waits until a member, primary or standby, answers statements.
-func (p *Postgres) awaitAnswer(ctx context.Context, member int) error {
-	return retry(ctx, func() error { return p.SQL(ctx, member, "SELECT 1") })
-}
-
 // Cancel ends the statements of clients on a member that a condition on pg_stat_activity selects, and the
 // waits of their commits for a standby. function is pg_cancel_backend or pg_terminate_backend.
 func (p *Postgres) Cancel(ctx context.Context, member int, function, condition string) error {
@@ -339,13 +313,3 @@ func (p *Postgres) Cancel(ctx context.Context, member int, function, condition s
 
 // Waiting is the condition of [Postgres.Cancel] for commits that wait for a synchronous standby.
 const Waiting = "wait_event = 'SyncRep'"
-
-func (p *Postgres) fault(ctx context.Context, what string, member int, do func(postgresMember, context.Context) error) error {
-	if p.members == nil {
-		return fmt.Errorf("%s member %d of a server that others use: %w", what, member, ErrUnsupported)
-	}
-	if err := do(p.members[member], ctx); err != nil {
-		return fmt.Errorf("%s PostgreSQL member %d: %w", what, member, err)
-	}
-	return nil
-}

@@ -103,11 +103,10 @@ choose() {
 }
 
 environment() {
-	local local_images=0
+	local local_images=0 list variable official own
 	if ! answers >/dev/null; then return; fi # the suite reports this and says what to do
-	choose HOLDFAST_TEST_MONGO_IMAGE mongo:6.0 holdfast-local/mongo:6.0.5
-	choose HOLDFAST_TEST_POSTGRES_IMAGE postgres:18 holdfast-local/postgres:18.6
-	choose HOLDFAST_TEST_AZURITE_IMAGE mcr.microsoft.com/azure-storage/azurite:3.37.0 holdfast-local/azurite:3.37.0
+	list=$(cd "$root/integration" && go run ./images/build -list)
+	while read -r variable official own; do choose "$variable" "$official" "$own"; done <<<"$list"
 	if [ "$local_images" = 1 ]; then
 		say 'an official image cannot be pulled: building local ones'
 		(cd "$root/integration" && go run ./images/build) >&2

@@ -264,24 +264,16 @@ func (s *mongoSet) state(t *testing.T) string {
 // A standalone server becomes a replica set as its finding says.
 func TestMongoDBStandalone(t *testing.T) {
 	serverprocess.Long(t, "reconfigures real servers")
-	mongod, err := testservers.Mongod(bounded(t))
+	mongod, err := testservers.Mongod.Path(bounded(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var extra []string
-	servers, err := serverprocess.Start(bounded(t), t.TempDir(), serverprocess.Config{Name: "mongod", Program: mongod,
+	server := serverprocess.StartFor(t, serverprocess.Config{Name: "mongod", Program: mongod,
 		Args: func(port, data string) []string {
 			return append([]string{"--bind_ip", serverprocess.Host, "--port", port, "--dbpath", data, "--quiet"}, extra...)
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := serverprocess.Remove(servers); err != nil {
-			t.Error(err)
-		}
-	})
-	url := "mongodb://" + servers[0].Addr() + "/app?collection=locks"
+	url := "mongodb://" + server.Addr() + "/app?collection=locks"
 	r := examine(t, url)
 	f := wantFound(t, r, "server", driver.LevelDoubtful, "--replSet rs0")
 	wantFound(t, r, "fail-over", driver.LevelDoubtful, "")
@@ -289,13 +281,13 @@ func TestMongoDBStandalone(t *testing.T) {
 	wantFound(t, r, "removal of the probe", driver.LevelOK, "")
 
 	extra = []string{"--replSet", "rs0"}
-	if err := servers[0].Stop(); err != nil {
+	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := servers[0].Restart(bounded(t)); err != nil {
+	if err := server.Restart(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
-	client := mongotest.Connect(t, "mongodb://"+servers[0].Addr()+"/?directConnection=true")
+	client := mongotest.Connect(t, "mongodb://"+server.Addr()+"/?directConnection=true")
 	db, cmd := parseCommand(t, f)
 	if err := client.Database(db).RunCommand(bounded(t), cmd).Err(); err != nil {
 		t.Fatal(err)

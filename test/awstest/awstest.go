@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 )
 
 // What is accepted.
@@ -109,8 +111,7 @@ var once sync.Once
 func URL(tb testing.TB, variable string, start func() string) string {
 	tb.Helper()
 	if at := os.Getenv(variable); at != "" {
-		base, query, _ := strings.Cut(at, "?")
-		return strings.TrimRight(base, "/") + "/t" + strconv.FormatInt(time.Now().UnixNano(), 36) + "?" + query
+		return driverutil.Below(at, "t"+strconv.FormatInt(time.Now().UnixNano(), 36))
 	}
 	once.Do(func() {
 		for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": KeyID, "AWS_SECRET_ACCESS_KEY": Secret,

@@ -16,7 +16,6 @@ package azuritetest
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -92,28 +91,17 @@ func writeKeepIdle(dir string) (path string, err error) {
 // Tests with Azure's leases mostly wait, since no lease is shorter than 15 s. So more of them
 // run in parallel than there are processors, unless the flag -parallel says how many.
 func Main(m *testing.M) {
-	flag.Parse()
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen {
-		_ = flag.Set("test.parallel", "64") // it fails only for an unknown flag
-	}
+	serverprocess.Parallel(64)
 	serverprocess.Main(m)
 }
 
-var sharedService = serverprocess.Shared(func(ctx context.Context, dir string) (*Service, func() error, error) {
-	s, err := New(ctx, dir, false)
-	if err != nil {
-		return nil, nil, err
-	}
-	return s.Service, s.Remove, nil
-})
+var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, error) { return New(ctx, dir, false) })
 
 // Shared returns the service that the tests of a package share.
 func Shared(tb testing.TB) *Service {
 	tb.Helper()
 	if os.Getenv(EnvURL) == "" {
-		return sharedService(tb)
+		return shared(tb).Service
 	}
 	service, err := FromEnvironment()
 	if err != nil {
@@ -147,7 +135,7 @@ func New(ctx context.Context, dir string, persist bool) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers, err := serverprocess.Start(ctx, dir, serverprocess.Config{
+	s, err := serverprocess.StartOne(ctx, dir, serverprocess.Config{
 		Name: "Azurite", Program: "node", Args: func(port, data string) []string {
 			args := []string{path, "--blobHost", serverprocess.Host, "--blobPort", port, "--skipApiVersionCheck", "--disableTelemetry", "--silent"}
 			if persist {
@@ -163,7 +151,7 @@ func New(ctx context.Context, dir string, persist bool) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{blobservice.Emulator("http://" + servers[0].Addr() + "/" + Account), servers[0], persist}, nil
+	return &Server{blobservice.Emulator("http://" + s.Addr() + "/" + Account), s, persist}, nil
 }
 
 // Stop ends the server in good order. Kill, in contrast, can lose the last seconds of what the

@@ -24,8 +24,7 @@ import (
 // the test uses. A backend without an entry needs the variable.
 var servers = map[string]func(tb testing.TB) string{
 	mongotest.EnvURI: func(tb testing.TB) string {
-		base, query, _ := strings.Cut(mongotest.URI(tb), "?")
-		return strings.TrimSuffix(base, "/") + "/" + mongotest.Collection(tb).Database().Name() + "?" + query
+		return mongotest.WithDatabase(mongotest.URI(tb), mongotest.Collection(tb).Database().Name())
 	},
 	azuritetest.EnvURL: func(tb testing.TB) string {
 		service := azuritetest.Shared(tb)

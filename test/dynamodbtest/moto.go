@@ -1,7 +1,6 @@
 package dynamodbtest
 
 import (
-	"os"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/test/serverprocess"
@@ -26,18 +25,11 @@ type Moto struct{ *serverprocess.Server }
 func StartMoto(tb testing.TB) *Moto {
 	tb.Helper()
 	serverprocess.Long(tb, "runs on a server in Python")
-	python := os.Getenv(EnvMoto)
-	if python == "" {
-		tb.Skip(EnvMoto + " is not set: tools/dynamodb.sh makes one and runs this")
-	}
-	servers, err := serverprocess.Start(tb.Context(), tb.TempDir(), serverprocess.Config{
+	python := serverprocess.Given(tb, EnvMoto, "tools/dynamodb.sh makes one")
+	return &Moto{serverprocess.StartFor(tb, serverprocess.Config{
 		Name: "moto", Program: python,
 		Args: func(port, _ string) []string { return []string{"-c", serve, port} },
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return serverprocess.Owned(tb, &Moto{servers[0]}, nil)
+	})}
 }
 
 // Endpoint is the server's address.

@@ -39,12 +39,8 @@ func TestMain(m *testing.M) {
 
 // shared is the API server of the tests that do not kill it: that of [kubernetestest.EnvURL], a real one of the programs in
 // [kubernetestest.EnvBin], or one in this process.
-var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*kubernetestest.Cluster, func() error, error) {
-	c, err := kubernetestest.NewCluster(ctx, os.Getenv(kubernetestest.EnvBin), dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c, c.Remove, nil
+var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*kubernetestest.Cluster, error) {
+	return kubernetestest.NewCluster(ctx, os.Getenv(kubernetestest.EnvBin), dir)
 })
 
 // cluster is a part of a cluster: a namespace, and what the names of Leases there begin with.

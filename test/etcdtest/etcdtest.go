@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 	"github.com/holdfast-go/holdfast/test/testservers"
 )
@@ -83,13 +84,13 @@ func StartTLS(tb testing.TB, certFile, keyFile string, args ...string) *Server {
 func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	serverprocess.Long(tb, reason)
-	program, err := testservers.Etcd(tb.Context())
+	program, err := testservers.Etcd.Path(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	peers, names := make([]string, n), make([]string, n)
 	for i := range peers {
-		peers[i] = "http://" + serverprocess.Host + ":" + serverprocess.ReservePort(tb)
+		peers[i] = "http://" + serverprocess.ReserveAddress(tb)
 		names[i] = fmt.Sprintf("m%d=%s", i, peers[i])
 	}
 	all, configs := make([]*Server, n), make([]serverprocess.Config, n)
@@ -123,16 +124,13 @@ func plain() *Server { return &Server{scheme: "http", client: client} }
 
 // start starts a member that has no others.
 func (s *Server) start(ctx context.Context, dir string, args ...string) error {
-	program, err := testservers.Etcd(ctx)
+	program, err := testservers.Etcd.Path(ctx)
 	if err != nil {
 		return err
 	}
 	const nobody = "http://127.0.0.1:1"
-	servers, err := serverprocess.Start(ctx, dir, config(program, s, nobody, append([]string{"--listen-peer-urls=http://127.0.0.1:0",
+	s.Server, err = serverprocess.StartOne(ctx, dir, config(program, s, nobody, append([]string{"--listen-peer-urls=http://127.0.0.1:0",
 		"--initial-cluster=default=" + nobody}, args...)...))
-	if err == nil {
-		s.Server = servers[0]
-	}
 	return err
 }
 
@@ -265,11 +263,6 @@ func (s *Server) SetRight(ctx context.Context, prefix string, right bool) error 
 	return err
 }
 
-// Crash kills the member and starts it again.
-func (s *Server) Crash(ctx context.Context) error {
-	return errors.Join(s.Kill(), s.Restart(context.WithoutCancel(ctx)))
-}
-
 // Backup stops the member, and returns what does so again and puts the data of now into their place. Both start it again.
 func (s *Server) Backup(ctx context.Context, dir string) (restore func() error, err error) {
 	ctx = context.WithoutCancel(ctx)
@@ -281,13 +274,7 @@ func (s *Server) Backup(ctx context.Context, dir string) (restore func() error, 
 	}, nil
 }
 
-var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, func() error, error) {
-	s, err := New(ctx, dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, s.Remove, nil
-})
+var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, error) { return New(ctx, dir) })
 
 // Shared is the cluster that the tests of the package share.
 func Shared(tb testing.TB) *Server { tb.Helper(); serverprocess.Long(tb, reason); return shared(tb) }
@@ -300,10 +287,5 @@ func URL(tb testing.TB) string {
 	if at == "" {
 		at = shared(tb).URL()
 	}
-	base, query, found := strings.Cut(at, "?")
-	at = strings.TrimSuffix(base, "/") + "/test-" + strings.ToLower(rand.Text())
-	if found {
-		at += "?" + query
-	}
-	return at
+	return driverutil.Below(at, "test-"+strings.ToLower(rand.Text()))
 }

@@ -28,11 +28,7 @@ const EnvBin = "HOLDFAST_TEST_KUBERNETES_BIN"
 // Programs returns the folder of [EnvBin], and skips the test if there is none.
 func Programs(tb testing.TB) string {
 	tb.Helper()
-	folder := os.Getenv(EnvBin)
-	if folder == "" {
-		tb.Skip(EnvBin + " is not set: tools/kubernetes.sh builds a real API server and runs this")
-	}
-	return folder
+	return serverprocess.Given(tb, EnvBin, "tools/kubernetes.sh builds a real API server")
 }
 
 // adminToken is the credential of a user who may do everything.
@@ -58,7 +54,7 @@ func NewCluster(ctx context.Context, programs, base string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcd, err := serverprocess.Start(ctx, base, serverprocess.Config{
+	etcd, err := serverprocess.StartOne(ctx, base, serverprocess.Config{
 		Name: "etcd", Program: filepath.Join(programs, "etcd"),
 		Args: func(port, data string) []string {
 			at := "http://127.0.0.1:" + port
@@ -70,9 +66,9 @@ func NewCluster(ctx context.Context, programs, base string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Etcd: etcd[0], admin: &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+	c := &Cluster{Etcd: etcd, admin: &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}} //nolint:gosec // the test has started it
-	api, err := serverprocess.Start(ctx, base, serverprocess.Config{
+	c.API, err = serverprocess.StartOne(ctx, base, serverprocess.Config{
 		Name: "kube-apiserver", Program: filepath.Join(programs, "kube-apiserver"),
 		Args: func(port, data string) []string {
 			key := filepath.Join(data, "key.pem")
@@ -100,7 +96,6 @@ func NewCluster(ctx context.Context, programs, base string) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Etcd.Remove())
 	}
-	c.API = api[0]
 	rules, _, _ := strings.Cut(string(role), "\n---\n") // the binding after it is for a service account
 	err = errors.Join(
 		c.must(ctx, http.MethodPost, "/api/v1/namespaces", "application/json",

@@ -16,10 +16,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // EnvURL is the variable with the URL of an API server to test against, such as kubernetes://NAMESPACE?kubeconfig=FILE. Each test
@@ -115,11 +116,7 @@ func (s *Server) close() {
 func URL(tb testing.TB) string {
 	tb.Helper()
 	if at := os.Getenv(EnvURL); at != "" {
-		separator := "?"
-		if strings.Contains(at, "?") {
-			separator = "&"
-		}
-		return at + separator + "prefix=t" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-"
+		return serverprocess.WithParams(at, "prefix=t"+strconv.FormatInt(time.Now().UnixNano(), 36)+"-")
 	}
 	return Start(tb).URL(tb)
 }

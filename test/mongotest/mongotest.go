@@ -16,7 +16,9 @@ package mongotest
 import (
 	"context"
 	"crypto/rand"
+	"net/url"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,24 +44,16 @@ const dropTimeout = 20 * time.Second
 func Main(m *testing.M) { serverprocess.Main(m) }
 
 var (
-	sharedReplicaSet = serverprocess.Shared(func(ctx context.Context, dir string) (string, func() error, error) {
-		// The default timeout avoids an election in the middle of a test on a busy machine.
-		rs, err := NewReplicaSet(ctx, dir, Options{ElectionTimeout: 10 * time.Second})
-		if err != nil {
-			return "", nil, err
-		}
-		return rs.URI(), rs.Remove, nil
+	// The default timeout avoids an election in the middle of a test on a busy machine.
+	sharedReplicaSet = serverprocess.Shared(func(ctx context.Context, dir string) (*ReplicaSet, error) {
+		return NewReplicaSet(ctx, dir, Options{ElectionTimeout: 10 * time.Second})
 	})
-	sharedStandalone = serverprocess.Shared(func(ctx context.Context, dir string) (string, func() error, error) {
-		path, err := testservers.Mongod(ctx)
+	sharedStandalone = serverprocess.Shared(func(ctx context.Context, dir string) (*serverprocess.Server, error) {
+		path, err := testservers.Mongod.Path(ctx)
 		if err != nil {
-			return "", nil, err
+			return nil, err
 		}
-		servers, err := serverprocess.Start(ctx, dir, mongod(path, nil, append(mongoset.Common(), "--setParameter", "ttlMonitorSleepSecs=1")...))
-		if err != nil {
-			return "", nil, err
-		}
-		return "mongodb://" + servers[0].Addr() + "/?directConnection=true", servers[0].Remove, nil
+		return serverprocess.StartOne(ctx, dir, mongod(path, nil, append(mongoset.Common(), "--setParameter", "ttlMonitorSleepSecs=1")...))
 	})
 )
 
@@ -69,7 +63,7 @@ func URI(tb testing.TB) string {
 	if uri := os.Getenv(EnvURI); uri != "" {
 		return uri
 	}
-	return sharedReplicaSet(tb)
+	return sharedReplicaSet(tb).URI()
 }
 
 // Standalone is the connection string of a server that the tests share and that is in no
@@ -79,7 +73,18 @@ func Standalone(tb testing.TB) string {
 	if uri := os.Getenv(EnvStandaloneURI); uri != "" {
 		return uri
 	}
-	return sharedStandalone(tb)
+	return "mongodb://" + sharedStandalone(tb).Addr() + "/?directConnection=true"
+}
+
+// WithDatabase adds a database to a connection string.
+func WithDatabase(uri, database string) string {
+	before, query, _ := strings.Cut(uri, "?")
+	scheme, rest, _ := strings.Cut(before, "://")
+	hosts, _, _ := strings.Cut(rest, "/")
+	if query != "" {
+		query = "?" + query
+	}
+	return scheme + "://" + hosts + "/" + url.PathEscape(database) + query
 }
 
 // Connect returns a client for this test alone, disconnected at the end. Its writes are

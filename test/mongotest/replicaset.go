@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/mongoset"
@@ -41,7 +42,7 @@ func StartReplicaSet(tb testing.TB, opts Options) *ReplicaSet {
 
 // NewReplicaSet starts a replica set with its data under dir. The caller removes it.
 func NewReplicaSet(ctx context.Context, dir string, opts Options) (_ *ReplicaSet, err error) {
-	path, err := testservers.Mongod(ctx)
+	path, err := testservers.Mongod.Path(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -96,6 +97,9 @@ func (rs *ReplicaSet) PIDs() []int {
 	}
 	return out
 }
+
+// Members are the members' processes, in order.
+func (rs *ReplicaSet) Members() []*serverprocess.Server { return slices.Clone(rs.members) }
 
 // Kill ends a member as a crash does (SIGKILL).
 func (rs *ReplicaSet) Kill(member int) error { return rs.members[member].Kill() }

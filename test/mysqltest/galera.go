@@ -2,7 +2,6 @@ package mysqltest
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,19 +20,16 @@ func StartGalera(tb testing.TB, n int) []*Server {
 		tb.Fatal(err)
 	}
 	if m.Galera == "" {
-		if os.Getenv("CI") != "" {
-			tb.Fatal("there is no library of Galera")
-		}
-		tb.Skip("there is no library of Galera")
+		serverprocess.Lacking(tb, "there is no library of Galera")
 	}
 	var nodes []*Server
 	var addresses []string
 	for i := range n {
-		own := freeAddress(tb)
+		own := serverprocess.ReserveAddress(tb)
 		addresses = append(addresses, own)
 		common := []string{"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON", "--wsrep-provider=" + m.Galera,
 			"--wsrep-sst-method=" + transferMethod, "--wsrep-node-address=" + own,
-			"--wsrep-provider-options=gmcast.listen_addr=tcp://" + own + ";ist.recv_addr=" + freeAddress(tb) + ";gcache.size=16M"}
+			"--wsrep-provider-options=gmcast.listen_addr=tcp://" + own + ";ist.recv_addr=" + serverprocess.ReserveAddress(tb) + ";gcache.size=16M"}
 		args := append(common[:len(common):len(common)], "--wsrep-cluster-address=gcomm://"+strings.Join(addresses, ","))
 		if i == 0 {
 			args = append(args, "--wsrep-new-cluster")
@@ -75,14 +71,3 @@ else
 	echo "$position" >"${address#*/}" && echo "done $position"
 fi
 `
-
-// freeAddress is an address on which nothing listens now.
-func freeAddress(tb testing.TB) string {
-	tb.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
-}

@@ -88,17 +88,14 @@ func New(ctx context.Context, dir string, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := append([]string{"LD_LIBRARY_PATH=" + strings.Join(program.Libraries, ":"), "TZ=UTC"}, opts.Env...)
-	if opts.Clock != nil {
-		env = append(env, opts.Clock.Env()...)
-	}
 	// A server that starts removes the temporary tables of all others from their common folder, so each has one of its own.
 	on := func(data string, more ...string) []string {
 		return append([]string{"--no-defaults", "--basedir=" + program.Base, "--lc-messages-dir=" + program.Share, "--datadir=" + data,
 			"--tmpdir=" + filepath.Join(data, ".tmp")}, more...)
 	}
-	servers, err := serverprocess.Start(ctx, dir, serverprocess.Config{
-		Name: "MariaDB", Program: program.Server, Unprivileged: true, Env: env,
+	s, err := serverprocess.StartOne(ctx, dir, serverprocess.Config{
+		Name: "MariaDB", Program: program.Server, Unprivileged: true, Clock: opts.Clock,
+		Env: append([]string{"LD_LIBRARY_PATH=" + strings.Join(program.Libraries, ":"), "TZ=UTC"}, opts.Env...),
 		Args: func(port, data string) []string {
 			args := on(data, "--port="+port, "--bind-address="+serverprocess.Host,
 				"--skip-name-resolve", "--socket="+filepath.Join(data, "s"), "--init-file="+filepath.Join(data, "start.sql"), "--max-connections=400",
@@ -124,7 +121,7 @@ func New(ctx context.Context, dir string, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{servers[0]}, nil
+	return &Server{s}, nil
 }
 
 // share writes a file that the user of the server may read and run.
@@ -187,13 +184,7 @@ func greets(ctx context.Context, port string) bool {
 	return err == nil && greeting[4] == protocol
 }
 
-var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, func() error, error) {
-	s, err := New(ctx, dir, Options{})
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, s.Remove, nil
-})
+var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, error) { return New(ctx, dir, Options{}) })
 
 // Shared is the server that the tests of the package share.
 func Shared(tb testing.TB) *Server { tb.Helper(); serverprocess.Long(tb, reason); return shared(tb) }
@@ -211,9 +202,5 @@ func URL(tb testing.TB) string {
 
 // WithTable adds a table that nobody else uses to a URL.
 func WithTable(at string) string {
-	separator := "?"
-	if strings.Contains(at, "?") {
-		separator = "&"
-	}
-	return at + separator + "table=test_" + strings.ToLower(rand.Text())
+	return serverprocess.WithParams(at, "table=test_"+strings.ToLower(rand.Text()))
 }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/driver/driverutil"
 	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
@@ -55,15 +56,11 @@ func Available() bool { return os.Getenv(EnvURL) != "" || os.Getenv(EnvProgram) 
 // URL is the URL of a bucket that only the test uses.
 func URL(tb testing.TB) string {
 	tb.Helper()
-	base, query, found := strings.Cut(os.Getenv(EnvURL), "?")
-	if base == "" {
-		base = Start(tb).URL()
+	at := os.Getenv(EnvURL)
+	if at == "" {
+		at = Start(tb).URL()
 	}
-	at := strings.TrimSuffix(base, "/") + "/test-" + strings.ToLower(rand.Text())
-	if found {
-		at += "?" + query
-	}
-	return at
+	return driverutil.Below(at, "test-"+strings.ToLower(rand.Text()))
 }
 
 // URLOf is that of several servers.
@@ -95,15 +92,15 @@ func Start(tb testing.TB, lines ...string) *Server {
 // StartCluster starts servers that form a cluster with JetStream, for this test alone.
 func StartCluster(tb testing.TB, n int) []*Server {
 	tb.Helper()
-	path, routes, ports := program(tb), []string{}, []string{}
+	path, routes, addresses := program(tb), []string{}, []string{}
 	for range n {
-		ports = append(ports, serverprocess.ReservePort(tb))
-		routes = append(routes, "nats://"+serverprocess.Host+":"+ports[len(ports)-1])
+		addresses = append(addresses, serverprocess.ReserveAddress(tb))
+		routes = append(routes, "nats://"+addresses[len(addresses)-1])
 	}
 	all, configs := make([]*Server, n), make([]serverprocess.Config, n)
 	for i := range all {
 		all[i] = &Server{more: fmt.Sprintf("%s\njetstream {}\nserver_name: n%d\ncluster { name: c, listen: %q, routes: [%s] }", Users(), i,
-			serverprocess.Host+":"+ports[i], strings.Join(routes, ", "))}
+			addresses[i], strings.Join(routes, ", "))}
 		configs[i] = all[i].config(path)
 	}
 	return start(tb, all, configs)
@@ -124,11 +121,7 @@ func start(tb testing.TB, all []*Server, configs []serverprocess.Config) []*Serv
 
 func program(tb testing.TB) string {
 	tb.Helper()
-	path := os.Getenv(EnvProgram)
-	if path == "" {
-		tb.Skip(EnvProgram + " is not set: tools/nats.sh builds a real server and runs this")
-	}
-	return path
+	return serverprocess.Given(tb, EnvProgram, "tools/nats.sh builds a real server")
 }
 
 func (s *Server) config(program string) serverprocess.Config {
@@ -148,15 +141,12 @@ func (s *Server) config(program string) serverprocess.Config {
 
 // Crash kills the server, and returns when it has started again, with other lines of configuration, if there are any.
 func (s *Server) Crash(ctx context.Context, lines ...string) error {
-	if err := s.Kill(); err != nil {
-		return err
-	}
 	if len(lines) > 0 {
 		s.mu.Lock()
 		s.more = strings.Join(lines, "\n")
 		s.mu.Unlock()
 	}
-	return s.Restart(ctx)
+	return s.Server.Crash(ctx)
 }
 
 // Reload has the server take other lines of configuration while it runs, soon.

@@ -36,10 +36,7 @@ func PgBouncerAt(tb testing.TB, addr, mode string) *Pooler {
 	tb.Helper()
 	program, err := testservers.PgBouncer()
 	if err != nil {
-		if os.Getenv("CI") != "" {
-			tb.Fatal(err)
-		}
-		tb.Skip(err)
+		serverprocess.Lacking(tb, err)
 	}
 	dir := tb.TempDir()
 	host, port := hostPort(addr)
@@ -56,22 +53,18 @@ func PgBouncerAt(tb testing.TB, addr, mode string) *Pooler {
 		tb.Fatal(err)
 	}
 	config := filepath.Join(dir, "pgbouncer.ini")
-	servers, err := serverprocess.Start(tb.Context(), dir, serverprocess.Config{
+	s, err := serverprocess.StartOne(tb.Context(), dir, serverprocess.Config{
 		Name: "PgBouncer", Program: program, Unprivileged: true,
 		Args: func(string, string) []string { return []string{config} },
 		Prepare: func(_ context.Context, own, _ string, _ func(string, ...string) error) error {
 			return os.WriteFile(config, []byte(settings(own)), 0o600)
 		},
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	removeAtEnd(tb, servers[0])
-	return &Pooler{servers[0]}
+	return &Pooler{serverprocess.Owned(tb, s, err)}
 }
 
 // At is the URL of the same database, for the same user, through the pooler.
-func (p *Pooler) At(tb testing.TB, raw string) string { tb.Helper(); return at(tb, raw, p.Addr()) }
+func (p *Pooler) At(tb testing.TB, raw string) string { tb.Helper(); return At(tb, raw, p.Addr()) }
 
 func hostPort(addr string) (host, port string) {
 	host, port, err := net.SplitHostPort(addr)
@@ -81,8 +74,8 @@ func hostPort(addr string) (host, port string) {
 	return host, port
 }
 
-// address is the URL of a database. No server here has TLS.
-func address(addr, user, password, database string) string {
+// Address is the URL of a database for a user. No server here has TLS.
+func Address(addr, user, password, database string) string {
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: addr, Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }

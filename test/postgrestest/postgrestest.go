@@ -16,7 +16,7 @@ package postgrestest
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
+	"errors"
 	"net/url"
 	"os"
 	"strings"
@@ -36,13 +36,7 @@ const sqlTimeout = time.Minute
 // Main runs the tests, stops the shared server, fails if goroutines are left over, and exits.
 func Main(m *testing.M) { serverprocess.Main(m) }
 
-var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, func() error, error) {
-	s, err := New(ctx, dir, Options{})
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, s.Remove, nil
-})
+var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, error) { return New(ctx, dir, Options{}) })
 
 // URL is the URL of a new database of the server that the tests share. The database is dropped at the
 // end of the test, with the connections to it.
@@ -74,7 +68,7 @@ func createDatabase(ctx context.Context, admin, owner string) (string, error) {
 	if _, err := query(ctx, admin, statement); err != nil {
 		return "", err
 	}
-	return withDatabase(admin, name)
+	return WithDatabase(admin, name)
 }
 
 func drop(tb testing.TB, admin, created string) {
@@ -90,10 +84,11 @@ func drop(tb testing.TB, admin, created string) {
 	})
 }
 
-func withDatabase(raw, name string) (string, error) {
+// WithDatabase is a URL with another database.
+func WithDatabase(raw, name string) (string, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "", fmt.Errorf("%s is no URL", EnvURL)
+		return "", errors.New("this is no URL of a database") // the error would show the password
 	}
 	u.Path = "/" + name
 	return u.String(), nil

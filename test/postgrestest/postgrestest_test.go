@@ -103,7 +103,7 @@ func isZombie(pid string) bool {
 
 func TestProvidedPrograms(t *testing.T) {
 	t.Setenv(testservers.EnvPostgresBin, t.TempDir())
-	if _, err := testservers.PostgresBin(t.Context()); err == nil || !strings.Contains(err.Error(), testservers.EnvPostgresBin+": ") {
+	if _, err := testservers.PostgresBin.Path(t.Context()); err == nil || !strings.Contains(err.Error(), testservers.EnvPostgresBin+": ") {
 		t.Errorf("got %v", err)
 	}
 }

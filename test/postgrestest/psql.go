@@ -17,7 +17,7 @@ import (
 func query(ctx context.Context, at string, statements ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, sqlTimeout)
 	defer cancel()
-	bin, err := testservers.PostgresBin(ctx)
+	bin, err := testservers.PostgresBin.Path(ctx)
 	if err != nil {
 		return "", err
 	}

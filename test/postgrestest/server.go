@@ -46,20 +46,7 @@ type Server struct {
 func Start(tb testing.TB, opts Options) *Server {
 	tb.Helper()
 	s, err := New(tb.Context(), tb.TempDir(), opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	removeAtEnd(tb, s.Server)
-	return s
-}
-
-func removeAtEnd(tb testing.TB, s *serverprocess.Server) {
-	tb.Helper()
-	tb.Cleanup(func() {
-		if err := s.Remove(); err != nil {
-			tb.Error(err)
-		}
-	})
+	return serverprocess.Owned(tb, s, err)
 }
 
 // New starts a server with its data under dir. The caller removes it.
@@ -88,7 +75,7 @@ func New(ctx context.Context, dir string, opts Options) (*Server, error) {
 
 // programs returns the folder of programs that the user of the server may run.
 func programs(ctx context.Context) (string, error) {
-	bin, err := testservers.PostgresBin(ctx)
+	bin, err := testservers.PostgresBin.Path(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -113,26 +100,28 @@ func startServer(ctx context.Context, dir, bin string, opts Options,
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		args = append(args, "-c", name+"="+all[name])
 	}
-	env := []string{"PGPASSWORD=" + AdminPassword, "LC_ALL=C"}
-	if opts.Clock != nil {
-		env = append(env, opts.Clock.Env()...)
-	}
-	servers, err := serverprocess.Start(ctx, dir, serverprocess.Config{
-		Name: "PostgreSQL", Program: filepath.Join(bin, "postgres"), Unprivileged: true, Env: env,
+	s, err := serverprocess.StartOne(ctx, dir, serverprocess.Config{
+		Name: "PostgreSQL", Program: filepath.Join(bin, "postgres"), Unprivileged: true,
+		Env: []string{"PGPASSWORD=" + AdminPassword, "LC_ALL=C"}, Clock: opts.Clock,
 		Args: func(port, data string) []string {
 			return append([]string{"-D", data, "-p", port}, args...)
 		},
 		Prepare: func(_ context.Context, port, data string, run func(string, ...string) error) error {
 			return prepare(port, data, run)
 		},
-		Ready: func(ctx context.Context, port string) bool {
-			return exec.CommandContext(ctx, filepath.Join(bin, "pg_isready"), "-q", "-h", serverprocess.Host, "-p", port).Run() == nil
-		},
+		Ready: Ready(bin),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: servers[0], dir: dir, bin: bin}, nil
+	return &Server{Server: s, dir: dir, bin: bin}, nil
+}
+
+// Ready asks a server with the program pg_isready of a folder whether it is ready.
+func Ready(bin string) func(ctx context.Context, port string) bool {
+	return func(ctx context.Context, port string) bool {
+		return exec.CommandContext(ctx, filepath.Join(bin, "pg_isready"), "-q", "-h", serverprocess.Host, "-p", port).Run() == nil
+	}
 }
 
 // AdminURL is the URL of a database for the superuser; "" is the database of the superuser.
@@ -140,7 +129,7 @@ func (s *Server) AdminURL(database string) string {
 	if database == "" {
 		database = "postgres"
 	}
-	return address(s.Addr(), AdminUser, AdminPassword, database)
+	return Address(s.Addr(), AdminUser, AdminPassword, database)
 }
 
 // Database creates a database, and returns its URL for a user who owns it and has no special rights.
@@ -159,9 +148,10 @@ func (s *Server) Database(tb testing.TB) string {
 }
 
 // At is the URL of the same database, for the same user, on this server: of a standby, or through a pooler.
-func (s *Server) At(tb testing.TB, raw string) string { tb.Helper(); return at(tb, raw, s.Addr()) }
+func (s *Server) At(tb testing.TB, raw string) string { tb.Helper(); return At(tb, raw, s.Addr()) }
 
-func at(tb testing.TB, raw, addr string) string {
+// At is the URL of the same database, for the same user, at another address.
+func At(tb testing.TB, raw, addr string) string {
 	tb.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -191,11 +181,8 @@ func (s *Server) Standby(tb testing.TB, sync bool) *Server {
 				"--checkpoint", "fast", "--no-sync", "--dbname",
 				fmt.Sprintf("host=%s port=%s user=%s application_name=%s", host, port, AdminUser, name))
 		})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	serverprocess.Owned(tb, standby, err)
 	standby.name = name
-	removeAtEnd(tb, standby.Server)
 	want := "async"
 	if sync {
 		want = "sync"

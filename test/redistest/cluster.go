@@ -4,10 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/test/serverprocess"
 )
 
 // slots is how many parts the keys of a cluster have.
@@ -16,7 +17,7 @@ const slots = 1 << 14
 // StartCluster starts a Redis Cluster of so many primaries, each with a replica, for this test alone. Replica i is that of primary i.
 func StartCluster(tb testing.TB, n int) (primaries, replicas []*Server) {
 	tb.Helper()
-	bus := map[*Server]int{} // the ports on which they speak to each other
+	bus := map[*Server]string{} // the ports on which they speak to each other
 	start := func() *Server {
 		s, port := startNode(tb)
 		bus[s] = port
@@ -32,7 +33,7 @@ func StartCluster(tb testing.TB, n int) (primaries, replicas []*Server) {
 	all := append(append([]*Server{}, primaries...), replicas...)
 	for _, s := range all[1:] {
 		host, port, _ := net.SplitHostPort(s.Addr())
-		mustAsk(tb, primaries[0], fmt.Sprintf("CLUSTER MEET %s %s %d", host, port, bus[s]), "+OK")
+		mustAsk(tb, primaries[0], fmt.Sprintf("CLUSTER MEET %s %s %s", host, port, bus[s]), "+OK")
 	}
 	for _, s := range all {
 		await(tb, s, "CLUSTER INFO", fmt.Sprintf("cluster_known_nodes:%d\r", len(all)))
@@ -52,15 +53,10 @@ func StartCluster(tb testing.TB, n int) (primaries, replicas []*Server) {
 	return primaries, replicas
 }
 
-func startNode(tb testing.TB) (s *Server, bus int) {
+func startNode(tb testing.TB) (s *Server, bus string) {
 	tb.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	bus = listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is one
-	_ = listener.Close()
-	return Start(tb, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "3000",
+	bus = serverprocess.ReservePort(tb)
+	return Start(tb, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "3000",
 		"--masterauth", Password, "--appendonly", "yes", "--appendfsync", "always"), bus
 }
 

@@ -67,11 +67,11 @@ func StartSentinel(tb testing.TB, config string) *Server {
 
 // New starts a server with its data under dir. The caller removes it. Arguments may begin with the path of a configuration file.
 func New(ctx context.Context, dir string, args ...string) (*Server, error) {
-	program, err := testservers.RedisServer(ctx)
+	program, err := testservers.Redis.Path(ctx)
 	if err != nil {
 		return nil, err
 	}
-	servers, err := serverprocess.Start(ctx, dir, serverprocess.Config{
+	s, err := serverprocess.StartOne(ctx, dir, serverprocess.Config{
 		Name: "Redis", Program: program,
 		Args: func(port, data string) []string {
 			all := []string{"--port", port, "--bind", serverprocess.Host, "--dir", data, "--requirepass", Password}
@@ -88,7 +88,7 @@ func New(ctx context.Context, dir string, args ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{servers[0]}, nil
+	return &Server{s}, nil
 }
 
 // Ask sends a command to a server, as the default user, and returns its answer, if that is a text, or else the first line of it.
@@ -121,13 +121,7 @@ func Ask(ctx context.Context, addr, command string) (string, error) {
 
 const askTimeout = 30 * time.Second
 
-var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, func() error, error) {
-	s, err := New(ctx, dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, s.Remove, nil
-})
+var shared = serverprocess.Shared(func(ctx context.Context, dir string) (*Server, error) { return New(ctx, dir) })
 
 // Shared is the server that the tests of the package share.
 func Shared(tb testing.TB) *Server { tb.Helper(); return shared(tb) }
@@ -139,9 +133,5 @@ func URL(tb testing.TB) string {
 	if at == "" {
 		at = shared(tb).URL()
 	}
-	separator := "?"
-	if strings.Contains(at, "?") {
-		separator = "&"
-	}
-	return fmt.Sprintf("%s%sprefix=test-%s:", at, separator, strings.ToLower(rand.Text()))
+	return serverprocess.WithParams(at, "prefix=test-"+strings.ToLower(rand.Text())+":")
 }

@@ -27,12 +27,9 @@ type Gateway struct {
 // StartGateway starts the program that a variable names for this test alone, and skips the test if it names none.
 func StartGateway(tb testing.TB, variable string) *Gateway {
 	tb.Helper()
-	program := os.Getenv(variable)
-	if program == "" {
-		tb.Skip(variable + " is not set: tools/s3.sh builds a real server and runs this")
-	}
+	program := serverprocess.Given(tb, variable, "tools/s3.sh builds a real server")
 	locked := &atomic.Bool{}
-	servers, err := serverprocess.Start(tb.Context(), tb.TempDir(), serverprocess.Config{
+	return &Gateway{locked: locked, Server: serverprocess.StartFor(tb, serverprocess.Config{
 		Name: "versitygw", Program: program, Env: []string{"GOMAXPROCS=8"}, // so that writes race, also on one processor
 		Args: func(port, data string) []string {
 			secret := Secret
@@ -45,28 +42,15 @@ func StartGateway(tb testing.TB, variable string) *Gateway {
 		Prepare: func(_ context.Context, _, data string, _ func(string, ...string) error) error {
 			return errors.Join(os.MkdirAll(filepath.Join(data, "new", Bucket), 0o700), os.Mkdir(filepath.Join(data, "old"), 0o700))
 		},
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return serverprocess.Owned(tb, &Gateway{servers[0], locked}, nil)
+	})}
 }
 
 // Endpoint is the server's address.
 func (g *Gateway) Endpoint() string { return "http://" + g.Addr() }
 
-// Crash kills the server, and returns when it has started again.
-func (g *Gateway) Crash(ctx context.Context) error {
-	if err := g.Kill(); err != nil {
-		return err
-	}
-	return g.Restart(ctx)
-}
-
 // Deny makes the server refuse the credential until allow is called.
 func (g *Gateway) Deny(ctx context.Context) (allow func(), err error) {
 	g.locked.Store(true)
-	ctx = context.WithoutCancel(ctx)
 	return func() {
 		g.locked.Store(false)
 		if err := g.Crash(ctx); err != nil {

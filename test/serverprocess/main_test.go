@@ -25,12 +25,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "unknown option")
 		os.Exit(1)
 	case "test process":
-		servers, err := Start(context.Background(), os.Args[1], program("server"))
+		server, err := StartOne(context.Background(), os.Args[1], program("server"))
 		if err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
 		}
-		fmt.Println(servers[0].Addr())
+		fmt.Println(server.Addr())
 		time.Sleep(time.Minute)
 	}
 }

@@ -42,6 +42,8 @@ type Config struct {
 	// its data in the folder data.
 	Args func(port, data string) []string
 	Env  []string // variables in addition to the environment of the tests
+	// Clock is the server's wall clock; nil means the machine's.
+	Clock *Clock
 	// Unprivileged is for a server that refuses to run as root. If the tests run as root, the
 	// server runs as another user, who owns the folder data.
 	Unprivileged bool
@@ -96,6 +98,15 @@ func Start(ctx context.Context, base string, configs ...Config) (_ []*Server, er
 	return servers, nil
 }
 
+// StartOne is [Start] for a single server.
+func StartOne(ctx context.Context, base string, config Config) (*Server, error) {
+	servers, err := Start(ctx, base, config)
+	if err != nil {
+		return nil, err
+	}
+	return servers[0], nil
+}
+
 // Remove removes all of the servers.
 func Remove(servers []*Server) error {
 	var errs []error
@@ -142,6 +153,12 @@ func ReservePort(tb testing.TB) string {
 	}
 	tb.Cleanup(func() { _ = lock.Unlock() })
 	return port
+}
+
+// ReserveAddress is [ReservePort] with the host.
+func ReserveAddress(tb testing.TB) string {
+	tb.Helper()
+	return net.JoinHostPort(Host, ReservePort(tb))
 }
 
 // Addr is the server's host and port.
@@ -196,7 +213,7 @@ func (s *Server) prepare(ctx context.Context) error {
 // setUp sets the folder, the environment and the user of a program.
 func (s *Server) setUp(cmd *exec.Cmd) error {
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), s.config.Env...)
+	cmd.Env = append(append(os.Environ(), s.config.Env...), s.config.Clock.Env()...)
 	cmd.SysProcAttr = childAttributes()
 	if !s.config.Unprivileged {
 		return nil
@@ -284,6 +301,11 @@ func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.kill()
+}
+
+// Crash kills the server, and returns when it has started again, also if ctx ends meanwhile.
+func (s *Server) Crash(ctx context.Context) error {
+	return errors.Join(s.Kill(), s.Restart(context.WithoutCancel(ctx)))
 }
 
 // Stop has the server end in good order (SIGTERM), and kills it if it does not, for example

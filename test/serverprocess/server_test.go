@@ -17,16 +17,7 @@ import (
 // startOne starts a server for this test.
 func startOne(t *testing.T) *Server {
 	t.Helper()
-	servers, err := Start(t.Context(), t.TempDir(), program("server"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := servers[0].Remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	return servers[0]
+	return StartFor(t, program("server"))
 }
 
 // answers reports whether the server at an address answers within a limit.

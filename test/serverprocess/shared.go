@@ -58,12 +58,12 @@ func Run(m interface{ Run() int }) int {
 	return code
 }
 
-// Shared returns a function that gives all tests of a package the same value, such as the
-// address of a server. Its first call runs start with an empty folder; the others wait for that.
-// If start failed, every test that needs the value fails. [Run] calls stop after the tests.
-func Shared[T any](start func(ctx context.Context, dir string) (_ T, stop func() error, _ error)) func(testing.TB) T {
-	get := sync.OnceValues(func() (T, error) {
-		var none T
+// Shared returns a function that gives all tests of a package the same server. Its first call runs
+// start with an empty folder; the others wait for that. If start failed, every test that needs the
+// server fails. [Run] removes the server after the tests.
+func Shared[S interface{ Remove() error }](start func(ctx context.Context, dir string) (S, error)) func(testing.TB) S {
+	get := sync.OnceValues(func() (S, error) {
+		var none S
 		if shared.dir == "" {
 			return none, errors.New("TestMain must call Main or Run of package serverprocess")
 		}
@@ -71,22 +71,22 @@ func Shared[T any](start func(ctx context.Context, dir string) (_ T, stop func()
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return none, err
 		}
-		value, stop, err := start(context.Background(), dir) // the server outlives the test
+		server, err := start(context.Background(), dir) // the server outlives the test
 		if err != nil {
 			return none, err
 		}
 		shared.mu.Lock()
 		defer shared.mu.Unlock()
-		shared.stops = append(shared.stops, stop)
-		return value, nil
+		shared.stops = append(shared.stops, server.Remove)
+		return server, nil
 	})
-	return func(tb testing.TB) T {
+	return func(tb testing.TB) S {
 		tb.Helper()
-		value, err := get()
+		server, err := get()
 		if err != nil {
 			tb.Fatal(err)
 		}
-		return value
+		return server
 	}
 }
 

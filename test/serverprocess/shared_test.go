@@ -14,23 +14,30 @@ type tests func() int
 
 func (f tests) Run() int { return f() }
 
-// A shared value is made once, in a folder of its own, and removed after the tests.
+// removal is a server that can be removed.
+type removal func() error
+
+func (f removal) Remove() error { return f() }
+
+// A shared server is started once, in a folder of its own, and removed after the tests.
 func TestShared(t *testing.T) {
 	outer := shared.dir
 	defer func() { shared.dir = outer }()
 	var folder string
 	var starts, stops atomic.Int32
-	value := Shared(func(_ context.Context, dir string) (string, func() error, error) {
+	server := Shared(func(_ context.Context, dir string) (*removal, error) {
 		starts.Add(1)
 		folder = dir
-		return "value", func() error { stops.Add(1); return nil }, nil
+		one := removal(func() error { stops.Add(1); return nil })
+		return &one, nil
 	})
+	var first atomic.Pointer[removal]
 	code := Run(tests(func() int {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if got := value(t); got != "value" {
-					t.Errorf("got %q", got)
+				if got := server(t); !first.CompareAndSwap(nil, got) && first.Load() != got {
+					t.Error("the tests have different servers")
 				}
 			})
 		}
@@ -49,10 +56,10 @@ func TestShared(t *testing.T) {
 func TestSharedStopFails(t *testing.T) {
 	outer := shared.dir
 	defer func() { shared.dir = outer }()
-	value := Shared(func(context.Context, string) (int, func() error, error) {
-		return 1, func() error { return errors.New("does not end") }, nil
+	server := Shared(func(context.Context, string) (removal, error) {
+		return func() error { return errors.New("does not end") }, nil
 	})
-	if code := Run(tests(func() int { value(t); return 0 })); code != 1 {
+	if code := Run(tests(func() int { server(t); return 0 })); code != 1 {
 		t.Errorf("the exit code is %d", code)
 	}
 }

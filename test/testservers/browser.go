@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 )
 
@@ -34,10 +33,8 @@ func Chromium() (string, error) {
 	if path := os.Getenv(EnvChromium); path != "" {
 		return path, nil
 	}
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
+	if path := onPath("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"); path != "" {
+		return path, nil
 	}
 	return "", errors.New("no Chromium on PATH: run \"go run ./tools/setup browser\" in the repository, or set " + EnvChromium)
 }

@@ -36,7 +36,7 @@ type cached struct {
 
 // path returns where it is, or will be.
 func (t cached) path() (string, error) {
-	root, err := moduleRoot()
+	root, err := ModuleRoot()
 	if err != nil {
 		return "", err
 	}
@@ -126,6 +126,24 @@ func run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
+// runs checks that a fetched program runs on this machine. It may lack libraries: mongod needs libcurl4 and OpenSSL 3.
+func runs(ctx context.Context, program string) error {
+	if err := run(ctx, program, "--version"); err != nil {
+		return fmt.Errorf("the fetched program does not run on this machine: %w", err)
+	}
+	return nil
+}
+
+// onPath returns the path of the first of these programs that the system has, or "".
+func onPath(names ...string) string {
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
 // Tail returns the last part of a program's output.
 func Tail(out []byte) string {
 	const maxLength = 2000
@@ -140,8 +158,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// moduleRoot returns the nearest folder, upward from the working directory, with the go.mod of this module.
-func moduleRoot() (string, error) {
+// ModuleRoot returns the nearest folder, upward from the working directory, with the go.mod of this module.
+func ModuleRoot() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
 		return "", err

@@ -17,10 +17,16 @@ const EnvMariaDBServer = "HOLDFAST_TEST_MARIADB_SERVER"
 // EnvMySQLURL names the variable that makes the tests use a MySQL or MariaDB that is running already. Its user may do everything.
 const EnvMySQLURL = "HOLDFAST_TEST_MYSQL_URL"
 
-const mariaDBAdvice = "set " + EnvMariaDBServer + " to a mariadbd of version 10.6 or later, or put one on PATH"
+var mariaDB = &Program{
+	name: "MariaDB", own: named(EnvMariaDBServer), canFetch: canFetchMariaDB,
+	advice: "set " + EnvMariaDBServer + " to a mariadbd of version 10.6 or later, or put one on PATH",
+	cached: func() (cached, string) { // the content of Debian's packages: the server with its SQL files, Galera, and the libraries of both
+		return cached{"mariadb-server", "9 MB, unpacked 60 MB, by apt-get", fetchMariaDB}, mariaDBServer
+	},
+	system: func() string { return onPath("mariadbd", "/usr/sbin/mariadbd") }, // not on the PATH of every user
+}
 
-// mariaDB is the content of Debian's packages: the server with its SQL files, the library of Galera, and the libraries of both.
-var mariaDB = cached{"mariadb-server", "9 MB, unpacked 60 MB, by apt-get", fetchMariaDB}
+const mariaDBServer = "usr/sbin/mariadbd"
 
 // MariaDB is a server program with what it needs.
 type MariaDB struct {
@@ -35,25 +41,15 @@ type MariaDB struct {
 // MariaDBServer returns the server of [EnvMariaDBServer], else that of Debian's packages, which it fetches if it is not in the cache,
 // without installing them. Where that is not possible, it is the one that the system provides.
 func MariaDBServer(ctx context.Context) (MariaDB, error) {
-	if path := os.Getenv(EnvMariaDBServer); path != "" {
-		return mariaDBAt("", path)
+	path, err := mariaDB.Path(ctx)
+	if err != nil {
+		return MariaDB{}, err
 	}
-	dir, err := mariaDB.ensure(ctx)
-	if err == nil {
-		return mariaDBAt(dir, filepath.Join(dir, "usr/sbin/mariadbd"))
-	}
-	if installed := installedMariaDB(); installed != "" {
-		return mariaDBAt("", installed)
-	}
-	return MariaDB{}, fmt.Errorf("no MariaDB: %w; %s", err, mariaDBAdvice)
+	return mariaDBAt(mariaDB.folder(path), path)
 }
 
 // mariaDBAt finds what a server program needs beside it.
 func mariaDBAt(folder, server string) (MariaDB, error) {
-	server, err := filepath.Abs(server)
-	if err != nil {
-		return MariaDB{}, err
-	}
 	m := MariaDB{Folder: folder, Server: server, Base: filepath.Dir(filepath.Dir(server))}
 	for _, name := range []string{"mysql", "mariadb"} {
 		if share := filepath.Join(m.Base, "share", name); exists(filepath.Join(share, systemTables)) {
@@ -76,39 +72,15 @@ func mariaDBAt(folder, server string) (MariaDB, error) {
 
 const systemTables = "mysql_system_tables.sql"
 
-func installedMariaDB() string {
-	path, err := exec.LookPath("mariadbd")
-	if err != nil {
-		path = "/usr/sbin/mariadbd" // not on the PATH of every user
-	}
-	if !exists(path) {
-		return ""
-	}
-	return path
-}
-
-// CanFetchMariaDB reports whether MariaDB can be fetched for this system: its libraries are those of the system.
-func CanFetchMariaDB() bool {
-	for _, program := range []string{"apt-get", "apt-cache", "dpkg"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return false
-		}
-	}
-	return runtime.GOOS == "linux"
-}
-
-// MariaDBIsInstalled reports whether there is a server without fetching one.
-func MariaDBIsInstalled() bool {
-	return os.Getenv(EnvMariaDBServer) != "" || mariaDB.isCached() || !CanFetchMariaDB() && installedMariaDB() != ""
+// canFetchMariaDB reports whether MariaDB can be fetched for this system: its libraries are those of the system.
+func canFetchMariaDB() bool {
+	return runtime.GOOS == "linux" && onPath("apt-get") != "" && onPath("apt-cache") != "" && onPath("dpkg") != ""
 }
 
 // aptDependency finds the libraries in the answer of apt-cache that few systems have already.
 var aptDependency = regexp.MustCompile(`(?m)^ *Depends: (lib(?:aio|uring|numa|pcre2|fmt|snappy)[a-z0-9.+-]*)$`)
 
 func fetchMariaDB(ctx context.Context, to string) error {
-	if !CanFetchMariaDB() {
-		return fmt.Errorf("MariaDB can be fetched on Debian and its relatives only; this is %s/%s", runtime.GOOS, runtime.GOARCH)
-	}
 	tmp := filepath.Dir(to)
 	err := downloadMariaDB(ctx, tmp)
 	if err != nil && os.Geteuid() == 0 { // a new machine knows no packages yet
@@ -129,7 +101,7 @@ func fetchMariaDB(ctx context.Context, to string) error {
 			return err
 		}
 	}
-	m, err := mariaDBAt(fresh, filepath.Join(fresh, "usr/sbin/mariadbd"))
+	m, err := mariaDBAt(fresh, filepath.Join(fresh, mariaDBServer))
 	if err != nil {
 		return err
 	}

@@ -9,12 +9,13 @@ import (
 
 func TestMongodFromEnvironment(t *testing.T) {
 	t.Setenv(EnvMongod, "/does/not/exist")
-	if _, err := Mongod(t.Context()); err == nil || !strings.Contains(err.Error(), EnvMongod) {
+	if _, err := Mongod.Path(t.Context()); err == nil || !strings.Contains(err.Error(), EnvMongod) {
 		t.Errorf("got %v, want an error that names %s", err, EnvMongod)
 	}
 	t.Setenv(EnvMongod, "")
 	t.Setenv(EnvVersion, "3.6")
-	if _, err := Mongod(t.Context()); err == nil || !strings.Contains(err.Error(), EnvVersion) || !strings.Contains(err.Error(), "6.0.5") {
+	_, err := Mongod.Path(t.Context())
+	if err == nil || !strings.Contains(err.Error(), EnvVersion) || !strings.Contains(err.Error(), "6.0.5") {
 		t.Errorf("got %v, want an error that names %s and the known versions", err, EnvVersion)
 	}
 }
@@ -26,7 +27,7 @@ func TestMongodFromRelativePath(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(EnvMongod, "server")
-	path, err := Mongod(t.Context())
+	path, err := Mongod.Path(t.Context())
 	if err != nil || !filepath.IsAbs(path) || filepath.Base(path) != "server" {
 		t.Errorf("got %q, %v", path, err)
 	}
@@ -37,7 +38,7 @@ func TestFetchFailureSaysWhatToDo(t *testing.T) {
 	t.Setenv(EnvMongod, "")
 	t.Setenv(EnvVersion, "")
 	t.Setenv("PATH", root) // neither mongod nor python3, node or npm
-	if _, err := Mongod(t.Context()); err == nil || !strings.Contains(err.Error(), "HOLDFAST_TEST_MONGODB_URI") {
+	if _, err := Mongod.Path(t.Context()); err == nil || !strings.Contains(err.Error(), "HOLDFAST_TEST_MONGODB_URI") {
 		t.Errorf("mongod: got %v, want an error that says what to set", err)
 	}
 	if _, err := Azurite(t.Context()); err == nil || !strings.Contains(err.Error(), "HOLDFAST_TEST_AZBLOB_URL") {

