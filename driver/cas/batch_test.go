@@ -63,9 +63,7 @@ func held(t *testing.T, n int) (s *batchStore, l *cas.Locker, names []string) {
 	for i := range n {
 		names = append(names, fmt.Sprint("lock", i))
 		if i%10 == 0 {
-			if _, err := l.TryAcquire(t.Context(), request(names[i], "a", time.Minute)); err != nil {
-				t.Fatal(err)
-			}
+			mustAcquire(t, l, request(names[i], "a", time.Minute))
 		}
 	}
 	s.gets, s.batches, s.lists = 0, 0, 0
@@ -177,17 +175,8 @@ func TestGetByList(t *testing.T) {
 		t.Errorf("%d single reads without a page, want 1000", s.gets)
 	}
 	fault := errors.New("lists fail")
-	if _, err := cas.GetByList(t.Context(), listFails{s, fault}, []string{"a", "b"}, 1); !errors.Is(err, fault) {
+	s.list = func(string) ([]cas.Item, string, error) { return nil, "", fault }
+	if _, err := cas.GetByList(t.Context(), s, []string{"a", "b"}, 1); !errors.Is(err, fault) {
 		t.Errorf("%v", err)
 	}
-}
-
-// listFails is a store whose lists fail.
-type listFails struct {
-	cas.Store
-	err error
-}
-
-func (s listFails) List(context.Context, string, string) ([]cas.Item, string, error) {
-	return nil, "", s.err
 }

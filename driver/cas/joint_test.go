@@ -15,19 +15,14 @@ import (
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
 )
 
-var sharing = cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, ProbeRounds: -1,
+var sharing = cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer},
 	CallLimit: 5 * time.Second, ClockStep: time.Second}
 
 // readers makes some grants of one lock.
 func readers(t *testing.T, l *cas.Locker, n int, ttl time.Duration) (leases []driver.Lease) {
 	t.Helper()
 	for i := range n {
-		req := request("cache", fmt.Sprint("reader ", i), ttl)
-		req.Mode = driver.Shared
-		lease, err := l.TryAcquire(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, reading("cache", fmt.Sprint("reader ", i), ttl))
 		leases = append(leases, lease)
 	}
 	return leases
@@ -42,9 +37,7 @@ func TestReadersShareWrites(t *testing.T) {
 		l := open(t, store, sharing)
 		leases := readers(t, l, 50, time.Minute)
 		leases[0].State = driver.LeaseState{} // of when it was alone: a write by it is refused, and counts
-		if err := l.Release(t.Context(), leases[7]); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, leases[7])
 		time.Sleep(20 * time.Second)
 		before := store.puts
 		var wg sync.WaitGroup
@@ -136,12 +129,7 @@ func TestRandomRenewalsOfReaders(t *testing.T) {
 			for i := range 2 {
 				l := open(t, faulty, sharing)
 				for j := range 8 {
-					req := request("cache", fmt.Sprint("reader ", i, j), 5*time.Minute)
-					req.Mode = driver.Shared
-					lease, err := l.TryAcquire(t.Context(), req)
-					if err != nil {
-						t.Fatal(err)
-					}
+					lease := mustAcquire(t, l, reading("cache", fmt.Sprint("reader ", i, j), 5*time.Minute))
 					leases[l] = append(leases[l], lease)
 				}
 				lockers = append(lockers, l)

@@ -33,8 +33,7 @@ func TestGrantThatIsNotSafeIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, safe := replicated()
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer, Modes: driver.Modes{Shared: true}}})
-		shared := request("n", "reader", time.Minute)
-		shared.Mode = driver.Shared
+		shared := reading("n", "reader", time.Minute)
 		for _, req := range []driver.Request{request("n", "first", time.Minute), shared} {
 			before := store.puts
 			lease, err := l.TryAcquire(t.Context(), req)
@@ -141,20 +140,14 @@ func TestWritesThatWereNeverConfirmedAreRepeated(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
-					lease, err := l.TryAcquire(t.Context(), request("n", "first", time.Minute))
-					if err != nil {
-						t.Fatal(err)
-					}
-					waits := request("n", "w", time.Minute)
-					waits.Waiter, waits.QueueFor = "waiter", time.Minute
+					lease := mustAcquire(t, l, request("n", "first", time.Minute))
+					waits := waiting("n", "w", time.Minute, "waiter")
 					_, _ = l.TryAcquire(t.Context(), waits)
 					lease.State = driver.LeaseState{} // the position has changed the value
 					writes := 0
 					store.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 						if writes++; writes == 2 && c.how == conflict {
-							store.mu.Lock()
-							store.set(key, store.values[key].Data) // another writes
-							store.mu.Unlock()
+							store.overwrite(key, store.values[key].Data) // another writes
 						}
 						w, err := store.apply(key, data, version)
 						switch {
@@ -188,11 +181,7 @@ func TestLostReaderWritesNothing(t *testing.T) {
 	var lease driver.Lease
 	for _, id := range []string{"another", "reader"} {
 		before = store.read(keyOf("n"))
-		shared := request("n", id, time.Minute)
-		shared.Mode = driver.Shared
-		if lease, err = l.TryAcquire(t.Context(), shared); err != nil {
-			t.Fatal(err)
-		}
+		lease = mustAcquire(t, l, reading("n", id, time.Minute))
 	}
 	writes := 0
 	store.put = func(_ context.Context, key string, _ []byte, _ string) (cas.Written, error) {
@@ -213,10 +202,7 @@ func TestNothingIsWrittenAgainForAKeyThatIsGone(t *testing.T) {
 		store, safe := replicated()
 		safe.Store(true)
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(t.Context(), request("n", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, request("n", "first", time.Minute))
 		safe.Store(false)
 		timer := time.AfterFunc(time.Millisecond, func() {
 			store.mu.Lock()
@@ -240,19 +226,15 @@ func TestReleaseThatIsNotSafeIsDone(t *testing.T) {
 		store, safe := replicated()
 		safe.Store(true)
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch})
-		lease, err := l.TryAcquire(t.Context(), request("n", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, request("n", "first", time.Minute))
 		safe.Store(false)
-		waits := request("n", "w", time.Minute)
-		waits.Waiter, waits.QueueFor = "waiter", time.Minute
+		waits := waiting("n", "w", time.Minute, "waiter")
 		var held *driver.HeldError
 		if _, err := l.TryAcquire(t.Context(), waits); !errors.As(err, &held) || held.Record.Position != 1 {
 			t.Errorf("%v, want a refusal with a position", err)
 		}
 		before := store.puts
-		err = errors.Join(l.Leave(t.Context(), "waiter", []string{"n"}), l.Release(t.Context(), lease))
+		err := errors.Join(l.Leave(t.Context(), "waiter", []string{"n"}), l.Release(t.Context(), lease))
 		if n := store.puts - before; err != nil || n > 3 { // one is refused: the value has the position
 			t.Errorf("%v after %d writes", err, n)
 		}

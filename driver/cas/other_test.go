@@ -73,10 +73,7 @@ func TestOtherHolder(t *testing.T) {
 		store, clock, l := openShared(t)
 		var ours driver.Lease
 		if recorded {
-			var err error
-			if ours, err = l.TryAcquire(t.Context(), request("x", "1", 5*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			ours = mustAcquire(t, l, request("x", "1", 5*time.Second))
 			clock.Advance(7 * time.Second) // our lease has ended
 		}
 		store.hold("x", other("a", clock.Now()))
@@ -93,9 +90,7 @@ func TestOtherHolder(t *testing.T) {
 			if _, err := l.Renew(t.Context(), ours); !errors.Is(err, driver.ErrLost) {
 				t.Errorf("a renewal after another program took the lock: %v, want ErrLost", err)
 			}
-			if err := l.Release(t.Context(), ours); err != nil {
-				t.Error(err)
-			}
+			mustRelease(t, l, ours)
 		}
 		clock.Advance(100 * time.Millisecond)
 		lease, err := l.TryAcquire(t.Context(), request("x", "2", time.Second))
@@ -151,18 +146,13 @@ func TestTokensOfOthers(t *testing.T) {
 		}
 		store.hold("x", cas.Other{RenewedAt: clock.Now(), Grants: grants})
 		clock.Advance(time.Second)
-		lease, err := l.TryAcquire(t.Context(), request("x", "1", time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, request("x", "1", time.Second))
 		seen(lease.Token, "the next holder")
 		if r, err := l.Inspect(t.Context(), "x"); err != nil || len(r.History) > 0 && r.History[0].Owner != "owner 1" {
 			t.Errorf("the past holders are %+v, %v: none of the others was stored", r.History, err)
 		}
 		grants++
-		if err := l.Release(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, lease)
 	}
 }
 
@@ -173,8 +163,7 @@ func TestOtherHolderAndWaiters(t *testing.T) {
 	store.hold("x", other("a", clock.Now()))
 	var first *driver.HeldError
 	for i, waiter := range []driver.WaiterID{"w1", "w2", "w3"} {
-		req := request("x", string(waiter), time.Second)
-		req.Waiter, req.QueueFor = waiter, time.Minute
+		req := waiting("x", string(waiter), time.Second, waiter)
 		_, err := l.TryAcquire(t.Context(), req)
 		var held *driver.HeldError
 		if !errors.As(err, &held) || held.Record.Position != i+1 || held.Record.Owner != "their a" {
@@ -229,8 +218,7 @@ func TestOtherHolderWithALongLease(t *testing.T) {
 	long := other("a", clock.Now())
 	long.TTL = 2 * driver.MaxTTL
 	store.hold("x", long)
-	req := request("x", "w", time.Second)
-	req.Waiter, req.QueueFor = "w", time.Minute
+	req := waiting("x", "w", time.Second, "w")
 	for range 2 {
 		if _, err := l.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
 			t.Errorf("%v", err)
@@ -267,13 +255,9 @@ func TestUnsureAge(t *testing.T) {
 	clock := locktest.NewClock()
 	store := newStore()
 	store.now = clock.Now
-	unsure := unsureStore{store}
-	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
-	l, sure := open(t, unsure, config), open(t, store, config)
-	first, err := l.TryAcquire(t.Context(), request("x", "1", 5*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
+	l, sure := open(t, unsure(store), config), open(t, store, config)
+	first := mustAcquire(t, l, request("x", "1", 5*time.Second))
 	clock.Advance(20 * time.Second)
 	var held *driver.HeldError
 	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); !errors.As(err, &held) {
@@ -291,9 +275,7 @@ func TestUnsureAge(t *testing.T) {
 	if lease, err := l.TryAcquire(t.Context(), req); err != nil || lease.Token <= first.Token {
 		t.Errorf("Replace: %v, %v", lease, err)
 	}
-	if _, err := l.Renew(t.Context(), driver.Lease{Name: "x", ID: driver.NewLeaseID("2"), TTL: time.Second}); err != nil {
-		t.Error(err)
-	}
+	mustRenew(t, l, driver.Lease{Name: "x", ID: driver.NewLeaseID("2"), TTL: time.Second})
 	if r, err := sure.Inspect(t.Context(), "x"); err != nil || r.Remaining != time.Second {
 		t.Errorf("%+v, %v: a renewal lasts for its TTL", r, err)
 	}
@@ -304,11 +286,9 @@ func TestUnsureAgeEnds(t *testing.T) {
 	t.Parallel()
 	clock := locktest.NewClock()
 	store := newSharedStore(clock)
-	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
-	l := open(t, unsureStore{store.memStore}, config)
-	if _, err := l.TryAcquire(t.Context(), request("x", "1", 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
+	l := open(t, unsure(store.memStore), config)
+	mustAcquire(t, l, request("x", "1", 5*time.Second))
 	clock.Advance(5*time.Second + cas.MaxDisagreement - time.Millisecond)
 	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("before the bound: %v, want that it is held", err)
@@ -330,61 +310,42 @@ func TestOrderOfValues(t *testing.T) {
 	t.Parallel()
 	clock := locktest.NewClock()
 	store := newSharedStore(clock)
-	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
+	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
 	last := uint64(0)
 	for order := uint64(1); order < 5; order++ {
 		store.hold("x", cas.Other{})
-		l := open(t, orderStore{store, 10 * order}, config)
+		l := open(t, ordered(store, 10*order), config)
 		for range 3 {
 			lease, err := l.TryAcquire(t.Context(), request("x", "1", time.Second))
 			if err != nil || lease.Token <= last {
 				t.Errorf("token %d after %d: %v", lease.Token, last, err)
 			}
 			last = lease.Token
-			if err := l.Release(t.Context(), lease); err != nil {
-				t.Error(err)
-			}
+			mustRelease(t, l, lease)
 		}
-		store.mu.Lock()
-		delete(store.values, keyOf("x"))
-		store.mu.Unlock()
+		store.overwrite(keyOf("x"), nil)
 	}
 }
 
-type orderStore struct {
-	*sharedStore
-	order uint64
+// ordered is a store whose values have an order.
+func ordered(store cas.Store, order uint64) cas.Store {
+	return altered{store, func(v *cas.Value) { v.Order = order }}
 }
 
-func (s orderStore) Get(ctx context.Context, key string) (cas.Value, error) {
-	v, err := s.sharedStore.Get(ctx, key)
-	v.Order = s.order
-	return v, err
-}
-
-type unsureStore struct{ *memStore }
-
-func (s unsureStore) Get(ctx context.Context, key string) (cas.Value, error) {
-	v, err := s.memStore.Get(ctx, key)
-	v.Unsure = true
-	return v, err
-}
+// unsure is a store that does not know the age of leases.
+func unsure(store cas.Store) cas.Store { return altered{store, func(v *cas.Value) { v.Unsure = true }} }
 
 // No call is decided that concerns a lock with readers whose age is unsure: some count as valid, and others not.
 func TestUnsureReaders(t *testing.T) {
 	clock, store := locktest.NewClock(), newStore()
 	store.now = clock.Now
-	config := cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, ProbeRounds: -1}
-	sure, unsure := open(t, store, config), open(t, unsureStore{store}, config)
+	config := cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}}
+	sure, unsure := open(t, store, config), open(t, unsure(store), config)
 	reads := func(id string) driver.Request {
-		r := request("x", id, 5*time.Second)
-		r.Mode = driver.Shared
+		r := reading("x", id, 5*time.Second)
 		return r
 	}
-	reader, err := sure.TryAcquire(t.Context(), reads("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := mustAcquire(t, sure, reads("1"))
 	clock.Advance(20 * time.Second) // of a server that is ahead
 	for _, req := range []driver.Request{request("x", "w", 5*time.Second), reads("2")} {
 		_, err := unsure.TryAcquire(t.Context(), req)
@@ -403,19 +364,14 @@ func TestOrderBeforeTheFirstGrant(t *testing.T) {
 		store, clock, _ := openShared(t)
 		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ClockStep: time.Second, ProbeRounds: -1, Watch: store.watch}
 		store.hold("x", cas.Other{}) // another program has made the value, and has released it
-		before := open(t, orderStore{store, 100_000}, config)
-		last, err := before.TryAcquire(t.Context(), request("x", "1", 5*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := before.Release(t.Context(), last); err != nil {
-			t.Fatal(err)
-		}
+		before := open(t, ordered(store, 100_000), config)
+		last := mustAcquire(t, before, request("x", "1", 5*time.Second))
+		mustRelease(t, before, last)
 		store.mu.Lock() // somebody deletes it
 		delete(store.values, keyOf("x"))
 		delete(store.other, keyOf("x"))
 		store.mu.Unlock()
-		after := open(t, orderStore{store, 100_010}, config)
+		after := open(t, ordered(store, 100_010), config)
 		req := request("x", "2", 5*time.Second)
 		if how == "position" {
 			store.hold("x", other("a", clock.Now()))
@@ -425,10 +381,7 @@ func TestOrderBeforeTheFirstGrant(t *testing.T) {
 			}
 		}
 		clock.Advance(12 * time.Second)
-		next, err := after.TryAcquire(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := mustAcquire(t, after, req)
 		if next.Token <= last.Token {
 			t.Errorf("%s: token %d after %d", how, next.Token, last.Token)
 		}

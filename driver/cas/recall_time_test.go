@@ -23,12 +23,9 @@ func expires(t *testing.T, store *memStore) time.Duration {
 func TestTimeIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, store := t.Context(), newStore()
-		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
 		l := open(t, store, config)
-		lease, err := l.TryAcquire(ctx, request("n", "first", time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, request("n", "first", time.Hour))
 		renew := func(l *cas.Locker) string {
 			return store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err })
 		}
@@ -55,10 +52,7 @@ func TestFastClock(t *testing.T) {
 		ctx, store, began := t.Context(), newStore(), time.Now()
 		store.now = func() time.Time { e := time.Since(began); return began.Add(e + e/(cas.MarginPart+100)) }
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(ctx, request("n", "first", time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, request("n", "first", time.Hour))
 		for range 3 {
 			time.Sleep(4 * time.Minute)
 			if got := store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err }); got != "Put " {
@@ -75,10 +69,7 @@ func TestRenewalWithoutTheTime(t *testing.T) {
 		step := time.Duration(0)
 		store.now = func() time.Time { return time.Now().Add(step) }
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(ctx, request("n", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, request("n", "first", time.Minute))
 		step, store.mute = 45*time.Second, true
 		for _, want := range []string{"Get Put Put ", "Get Put "} { // the second time it is known that writes return none
 			if got := store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err }); got != want {
