@@ -25,7 +25,7 @@ func TestDenied(t *testing.T) {
 		syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EMFILE,
 	} {
 		t.Run(cause.Error(), func(t *testing.T) {
-			l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+			l, _ := freshLocker(t)
 			system := l.disk
 			l.disk.sync = func(*os.File) error { return fmt.Errorf("sync: %w", cause) }
 			if _, err := l.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrDenied) || !errors.Is(err, cause) {
@@ -55,8 +55,7 @@ func TestDenied(t *testing.T) {
 
 // A record that cannot be used, or what lies in its place, is damaged.
 func TestDamaged(t *testing.T) {
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	path := filepath.Join(dir, "n.json")
 	for what, make := range map[string]func() error{
 		"not a record": func() error { return os.WriteFile(path, []byte("x"), 0o600) },
@@ -75,9 +74,7 @@ func TestDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, prunedFile), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(dir, prunedFile), "x")
 	if _, err := l.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrDamaged) {
 		t.Errorf("the file of the highest token: %v", err)
 	}

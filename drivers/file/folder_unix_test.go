@@ -35,9 +35,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		dir, outside := t.TempDir(), t.TempDir()
 		victim, absent := filepath.Join(outside, "victim"), filepath.Join(outside, "absent")
 		for _, target := range []string{victim, absent} {
-			if err := os.WriteFile(victim, []byte(precious), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, victim, precious)
 			path := filepath.Join(dir, c.file)
 			_ = os.Remove(path)
 			if err := c.link(target, path); errors.Is(err, fs.ErrNotExist) {
@@ -172,11 +170,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, err := New(link)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(t.Context())
+	l := mustNew(t, link)
 	lease := mustAcquire(t, l, request("first"))
 	for _, file := range []string{"n.json", "n.lock"} {
 		path := filepath.Join(dir, file)
@@ -188,9 +182,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.Renew(t.Context(), lease); err != nil {
-		t.Error(err)
-	}
+	mustRenew(t, l, lease)
 }
 
 // New also checks the folders above, and those that links lead through. A user who may rename one
@@ -280,9 +272,7 @@ func TestNewChecksThePrunedToken(t *testing.T) {
 	for _, name := range []string{".pruned", ".pruned.lock"} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("7"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, "7")
 		if err := os.Chown(path, 12345, 12345); err != nil {
 			t.Fatal(err)
 		}
@@ -298,8 +288,7 @@ func TestNewChecksThePrunedToken(t *testing.T) {
 // folder could not lock that.
 func TestFailedAcquireLeavesNoLockFile(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	path := filepath.Join(dir, prunedFile)
 	if err := os.Mkdir(path, 0o700); err != nil { // in the way
 		t.Fatal(err)
@@ -315,12 +304,8 @@ func TestFailedAcquireLeavesNoLockFile(t *testing.T) {
 // file can keep it locked.
 func TestModes(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
-	lease := mustAcquire(t, l, request("first"))
-	if err := l.Release(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
+	l, dir := freshLocker(t)
+	mustRelease(t, l, mustAcquire(t, l, request("first")))
 	l.settings.retention = 0
 	mustAcquire(t, l, driver.Request{Name: "other", ID: driver.NewLeaseID("second"), TTL: time.Minute})
 	if _, err := l.prune(context.Background()); err != nil {

@@ -15,11 +15,7 @@ import (
 // folder that has its place now.
 func TestMovedFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
-	first, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Close(t.Context())
+	first := mustNew(t, dir)
 	lease := mustAcquire(t, first, request("first"))
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Skip("an open file keeps the folder in its place: ", err) // Windows
@@ -33,11 +29,7 @@ func TestMovedFolder(t *testing.T) {
 // expectTakeOver opens a folder again, and expects another Locker's lock to be granted with a greater token.
 func expectTakeOver(t *testing.T, dir string, first *Locker, lease driver.Lease) {
 	t.Helper()
-	next, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer next.Close(t.Context())
+	next := mustNew(t, dir)
 	for time.Now().UnixMilli() <= int64(lease.Token) { // an empty folder takes its first token from the clock
 		time.Sleep(time.Millisecond)
 	}
@@ -57,20 +49,10 @@ func TestDeletedFolder(t *testing.T) {
 		t.Skip("an open file keeps the folder in its place")
 	}
 	dir := filepath.Join(t.TempDir(), "locks")
-	first, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.Close(t.Context())
-	second, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer second.Close(t.Context())
+	first := mustNew(t, dir)
+	second := mustNew(t, dir)
 	lease := mustAcquire(t, first, request("first"))
-	if _, err := second.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
-		t.Fatalf("%v, want ErrHeld", err)
-	}
+	wantHeld(t, second, request("second"), "TryAcquire")
 	// It fails while a process makes a file there, as it does to remove old records.
 	eventually(t, "the removal of the folder", func() bool { return os.RemoveAll(dir) == nil })
 	if got, err := second.TryAcquire(t.Context(), request("second")); err == nil || errors.Is(err, driver.ErrHeld) {

@@ -35,9 +35,7 @@ func TestReboot(t *testing.T) {
 	if data, _, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
 		t.Errorf("data %q, error %v", data, err)
 	}
-	if _, err := l.TryAcquire(t.Context(), request("third")); !errors.Is(err, driver.ErrHeld) {
-		t.Errorf("a lock taken after the reboot: %v, want ErrHeld", err)
-	}
+	wantHeld(t, l, request("third"), "a lock taken after the reboot")
 }
 
 // rebooted is the clock of a kernel that started that long ago.
@@ -79,22 +77,16 @@ func TestContainerWithABootIDOfItsOwn(t *testing.T) {
 	a, b := newTestLocker(t, dir, d.bootID("container 1")), newTestLocker(t, dir, d.bootID("container 2"))
 	first := mustAcquire(t, a, request("first"))
 	for range 5 {
-		if _, err := b.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
-			t.Fatalf("a lock that is renewed: %v, want ErrHeld", err)
-		}
+		wantHeld(t, b, request("second"), "a lock that is renewed")
 		d.advance(first.TTL - 1)
-		if _, err := a.Renew(t.Context(), first); err != nil {
-			t.Fatal(err)
-		}
+		mustRenew(t, a, first)
 	}
 	d.advance(first.TTL)
 	second := mustAcquire(t, b, request("second"))
 	if err := errOf(a.Renew(t.Context(), first)); !errors.Is(err, driver.ErrLost) || second.Token <= first.Token {
 		t.Errorf("the first holder: %v, want ErrLost; token %d after %d", err, second.Token, first.Token)
 	}
-	if _, err := a.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrHeld) {
-		t.Errorf("of the second holder: %v, want ErrHeld", err)
-	}
+	wantHeld(t, a, request("first"), "of the second holder")
 }
 
 // A long lease of such a container is not removed as unused.
@@ -118,9 +110,7 @@ func TestAnotherMachine(t *testing.T) {
 		l := newTestLocker(t, dir, d.clock())
 		lease := mustAcquire(t, l, request("first"))
 		if released {
-			if err := l.Release(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
+			mustRelease(t, l, lease)
 		}
 		c := d.clock()
 		c.boot, c.machine = "boot 2", "machine 2"
@@ -145,9 +135,7 @@ func TestHostNameChanges(t *testing.T) {
 	if _, err := after.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrDamaged) {
 		t.Errorf("a held lock: %v, want ErrDamaged", err)
 	}
-	if err := before.Release(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	mustRelease(t, before, first)
 	if second := mustAcquire(t, after, request("second")); second.Token <= first.Token {
 		t.Errorf("token %d after %d", second.Token, first.Token)
 	}
@@ -163,9 +151,7 @@ func TestSameBoot(t *testing.T) {
 	c := d.clock()
 	c.machine = "container 2"
 	l := newTestLocker(t, dir, c)
-	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
-		t.Errorf("from another container: %v, want ErrHeld", err)
-	}
+	wantHeld(t, l, request("second"), "from another container")
 	if _, err := l.Renew(t.Context(), lease); err != nil {
 		t.Errorf("renewal from another container: %v", err)
 	}

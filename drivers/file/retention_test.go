@@ -2,7 +2,6 @@ package file
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -18,9 +17,7 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 	path := filepath.Join(dir, "n.json")
 	use := map[string]func(){
 		"released": func() {
-			if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
-				t.Fatal(err)
-			}
+			mustRelease(t, l, mustAcquire(t, l, request("first")))
 		},
 		"expired": func() { // a long lease that ended just now
 			req := request("expired")
@@ -31,9 +28,7 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 		"renewed after its expiry": func() {
 			lease := mustAcquire(t, l, request("second"))
 			d.advance(time.Hour)
-			if _, err := l.Renew(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
+			mustRenew(t, l, lease)
 			d.advance(time.Minute)
 		},
 	}
@@ -62,15 +57,11 @@ func TestPruneOfOldRecords(t *testing.T) {
 		dir, d := t.TempDir(), newFakeClock()
 		d.advance(30 * 24 * time.Hour)
 		l := newTestLocker(t, dir, d.clock())
-		if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, mustAcquire(t, l, request("first")))
 		path := filepath.Join(dir, "n.json")
 		rec := must(l.readRecord(t.Context(), path))
 		change(&rec)
-		if err := os.WriteFile(path, must(rec.encode()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, string(must(rec.encode())))
 		for age, want := range map[time.Duration]bool{defaultRetention - time.Minute: false, defaultRetention + time.Minute: true} {
 			backdate(t, path, age)
 			if _, ok := l.isUnused(t.Context(), "n"); ok != want {
@@ -95,9 +86,7 @@ func TestPruneHonoursTheRecordsRetention(t *testing.T) {
 	} {
 		// The record keeps the retention of the grant, whoever releases the lock.
 		lease := mustAcquire(t, lockers[c.grants], request(fmt.Sprint(c)))
-		if err := lockers["short"].Release(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, lockers["short"], lease)
 		path := filepath.Join(dir, "n.json")
 		for _, step := range []struct {
 			age, forward time.Duration

@@ -99,11 +99,7 @@ func TestOpen(t *testing.T) {
 // The folder stays the same when the program changes its working directory.
 func TestRelativeFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
-	l, err := New("locks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(t.Context())
+	l := mustNew(t, "locks")
 	t.Chdir(t.TempDir())
 	mustAcquire(t, l, request("first"))
 	if _, err := os.Stat("locks"); !errors.Is(err, os.ErrNotExist) {
