@@ -53,7 +53,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// A record that cannot be used, or what lies in its place, is damaged.
+// A record that cannot be used, or what lies in its place, is damaged, and the error names it. A pipe does not make a call wait for a writer.
 func TestDamaged(t *testing.T) {
 	l, dir := freshLocker(t)
 	path := filepath.Join(dir, "n.json")
@@ -61,12 +61,15 @@ func TestDamaged(t *testing.T) {
 		"not a record": func() error { return os.WriteFile(path, []byte("x"), 0o600) },
 		"a folder":     func() error { return os.Mkdir(path, 0o700) },
 		"a link":       func() error { return os.Symlink("/nowhere", path) },
+		"a pipe":       func() error { return syscall.Mkfifo(path, 0o600) },
 	} {
 		if err := make(); err != nil {
 			t.Fatal(err)
 		}
 		for call, err := range everyCall(t.Context(), l) {
-			if !errors.Is(err, driver.ErrDamaged) || errors.Is(err, driver.ErrDenied) {
+			expectPathError(t, what+", "+call, path, err)
+			if !errors.Is(err, driver.ErrDamaged) && what != "a pipe" || errors.Is(err, driver.ErrDenied) ||
+				errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s, %s: %v", what, call, err)
 			}
 		}
@@ -77,6 +80,15 @@ func TestDamaged(t *testing.T) {
 	write(t, filepath.Join(dir, prunedFile), "x")
 	if _, err := l.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrDamaged) {
 		t.Errorf("the file of the highest token: %v", err)
+	}
+	l, dir = freshLocker(t)
+	lock := filepath.Join(dir, "n.lock")
+	if err := syscall.Mkfifo(lock, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.TryAcquire(t.Context(), request("first"))
+	if expectPathError(t, "a pipe", lock, err); errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the call waited: %v", err)
 	}
 }
 

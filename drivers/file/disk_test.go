@@ -29,39 +29,34 @@ func expectPathError(t *testing.T, what, path string, err error) {
 	}
 }
 
-func TestFolderIsAFile(t *testing.T) {
+// A folder that cannot be used is named.
+func TestFolderThatCannotBeUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "")
-	_, err := New(path)
-	expectPathError(t, "New", path, err)
-}
+	expectPathError(t, "a file", path, errOf(New(path)))
 
-func TestFolderIsGone(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "locks")
-	l := newTestLocker(t, dir, newFakeClock().clock())
-	if err := os.Remove(dir); err != nil {
+	gone := filepath.Join(t.TempDir(), "locks")
+	l := newTestLocker(t, gone, newFakeClock().clock())
+	if err := os.Remove(gone); err != nil {
 		t.Fatal(err)
 	}
 	for call, err := range everyCall(t.Context(), l) {
-		expectPathError(t, call, dir, err)
+		expectPathError(t, call, gone, err)
 	}
-}
 
-func TestFolderIsReadOnly(t *testing.T) {
-	dir := t.TempDir()
+	readOnly := t.TempDir()
 	switch {
 	case runtime.GOOS == "windows":
-		t.Skip("Windows has no mode that forbids to create files in a folder")
+		return // it has no mode that forbids to create files in a folder
 	case os.Geteuid() == 0:
-		dir = "/proc" // refuses root as well
+		readOnly = "/proc" // refuses root as well
 	default:
-		if err := os.Chmod(dir, 0o500); err != nil {
+		if err := os.Chmod(readOnly, 0o500); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l := newTestLocker(t, dir, newFakeClock().clock())
-	_, err := l.TryAcquire(t.Context(), request("first"))
-	expectPathError(t, "TryAcquire", dir, err)
+	_, err := newTestLocker(t, readOnly, newFakeClock().clock()).TryAcquire(t.Context(), request("first"))
+	expectPathError(t, "TryAcquire", readOnly, err)
 }
 
 // A record that cannot be replaced stays as it is, and no partial file is left.

@@ -119,15 +119,26 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 	}
 }
 
-// If the highest removed token cannot be read, a name without a record is not granted.
+// If the highest removed token cannot be read, a name without a record is not granted, and no lock file is left: another user of the folder
+// could not lock that.
 func TestPrunedTokenIsDamaged(t *testing.T) {
 	t.Parallel()
-	for _, content := range []string{"", "x", "-1", "1 2", "18446744073709551616", strings.Repeat("1", 100)} {
+	for _, content := range []string{"", "x", "-1", "1 2", "18446744073709551616", strings.Repeat("1", 100), "a folder"} {
 		l, dir := freshLocker(t)
 		path := filepath.Join(dir, prunedFile)
-		write(t, path, content)
+		if content != "a folder" {
+			write(t, path, content)
+		} else if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
 		_, err := l.TryAcquire(t.Context(), request("first"))
 		expectPathError(t, fmt.Sprintf("%q", content), path, err)
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("%q: the folder holds %v (%v)", content, entries, err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
 		write(t, path, "9000000000000000\n") // as the error says
 		if lease := mustAcquire(t, l, request("first")); lease.Token != 9000000000000001 {
 			t.Errorf("token %d", lease.Token)

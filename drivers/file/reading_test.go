@@ -53,10 +53,7 @@ func TestReadingNeedsNoRightToWrite(t *testing.T) {
 		t.Fatalf("reading has made the folder: %v", err)
 	}
 
-	holder, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := mustNew(t, dir)
 	mustAcquire(t, holder, request("first"))
 	if err := holder.Close(t.Context()); err != nil { // it also waits for the removal of old records
 		t.Fatal(err)

@@ -206,31 +206,22 @@ func TestDamagedHistory(t *testing.T) {
 	l, dir := freshLocker(t)
 	path := filepath.Join(dir, "n.json")
 	past := func() string {
-		t.Helper()
-		r, err := l.Inspect(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
 		var all []string
-		for _, one := range r.History {
+		for _, one := range must(l.Inspect(t.Context(), "n")).History {
 			all = append(all, one.Owner+" "+one.End.String())
 		}
 		return strings.Join(all, ", ")
 	}
-	hold := func(id string) {
-		t.Helper()
-		req := request(id)
-		req.Owner = id
-		mustRelease(t, l, mustAcquire(t, l, req))
+	hold := func(ids ...string) {
+		for _, id := range ids {
+			req := request(id)
+			req.Owner = id
+			mustRelease(t, l, mustAcquire(t, l, req))
+		}
 	}
-	hold("a")
-	hold("b")
-	hold("c")
+	hold("a", "b", "c")
 	content := must(os.ReadFile(path))
-	rec, err := decode(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rec := must(decode(content))
 	whole := rec.HistoryText()
 	if got := past(); got != "c released, b released, a released" {
 		t.Fatalf("the history is %q", got)
@@ -247,23 +238,6 @@ func TestDamagedHistory(t *testing.T) {
 	hold("d")
 	if got := past(); !strings.HasPrefix(got, "d released, c ") {
 		t.Errorf("after a tenure behind a damaged history it is %q", got)
-	}
-}
-
-// A reboot ends the tenure of the holder, at a time that nobody knows.
-func TestHistoryAfterAReboot(t *testing.T) {
-	for _, uptime := range []time.Duration{time.Minute, 1000 * time.Hour} { // shorter and longer than that of the boot before
-		dir := t.TempDir()
-		mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first"))
-		l := newTestLocker(t, dir, rebooted(uptime, time.Now()).bootID("boot 2"))
-		for range 2 {
-			r, err := l.Inspect(t.Context(), "n")
-			if err != nil || len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() ||
-				r.History[0].Owner != "me" {
-				t.Errorf("after %v: the history is %+v, error %v", uptime, r.History, err)
-			}
-			mustAcquire(t, l, request("second"))
-		}
 	}
 }
 

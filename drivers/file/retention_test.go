@@ -7,6 +7,15 @@ import (
 	"time"
 )
 
+// wantPruned makes a file look as old as that, and expects how many records a prune removes.
+func wantPruned(t *testing.T, l *Locker, what any, path string, age time.Duration, want int) {
+	t.Helper()
+	backdate(t, path, age)
+	if removed, err := l.prune(t.Context()); err != nil || removed != want {
+		t.Errorf("%v: %d removed, error %v; want %d", what, removed, err, want)
+	}
+}
+
 // A record that was used on this boot stays until the retention has also passed on the clock that
 // judges expiry. After a step of the wall clock a file only looks old.
 func TestPruneAfterAWallClockStep(t *testing.T) {
@@ -39,10 +48,7 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 			removed int
 		}{{0, 0}, {defaultRetention - 2*time.Minute, 0}, {2 * time.Minute, 1}} {
 			d.advance(step.forward)
-			backdate(t, path, 2*defaultRetention) // as after a step of the wall clock
-			if removed, err := l.prune(t.Context()); err != nil || removed != step.removed {
-				t.Errorf("%s, %v later: %d removed, error %v; want %d", what, step.forward, removed, err, step.removed)
-			}
+			wantPruned(t, l, fmt.Sprint(what, step), path, 2*defaultRetention, step.removed) // as after a step of the wall clock
 		}
 	}
 }
@@ -97,10 +103,7 @@ func TestPruneHonoursTheRecordsRetention(t *testing.T) {
 			{retentions[c.counts] + time.Minute, 0, 1},
 		} {
 			d.advance(step.forward)
-			backdate(t, path, step.age)
-			if removed, err := lockers[c.prunes].prune(t.Context()); err != nil || removed != step.removed {
-				t.Errorf("%+v: %d removed, error %v; want %d", c, removed, err, step.removed)
-			}
+			wantPruned(t, lockers[c.prunes], c, path, step.age, step.removed)
 		}
 	}
 }
