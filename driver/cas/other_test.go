@@ -120,7 +120,7 @@ func TestTokensOfOthers(t *testing.T) {
 		}
 		last = token
 	}
-	for range 3 { // the first time without a record
+	for _, freed := range []bool{false, false, false, true} { // the first time without a record
 		for _, mark := range []string{"a", "b"} {
 			grants++
 			for again := range 2 { // a renewal
@@ -144,11 +144,25 @@ func TestTokensOfOthers(t *testing.T) {
 				}
 			}
 		}
-		store.hold("x", cas.Other{RenewedAt: clock.Now(), Grants: grants})
+		present := driver.BreakToken(last)
+		err := l.Break(t.Context(), "x", present)
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "would not notice") {
+			t.Errorf("a break: %v, want a refusal that says why", err)
+		}
+		if freed { // by this package, which counts no grant, or by the other program
+			if err := l.BreakNow(t.Context(), "x", present); err != nil {
+				t.Fatal(err)
+			}
+			if _, there := store.other[keyOf("x")]; there {
+				t.Error("the other program still holds the lock")
+			}
+		} else {
+			store.hold("x", cas.Other{RenewedAt: clock.Now(), Grants: grants})
+		}
 		clock.Advance(time.Second)
 		lease := mustAcquire(t, l, request("x", "1", time.Second))
 		seen(lease.Token, "the next holder")
-		if r, err := l.Inspect(t.Context(), "x"); err != nil || len(r.History) > 0 && r.History[0].Owner != "owner 1" {
+		if r, err := l.Inspect(t.Context(), "x"); err != nil || !freed && len(r.History) > 0 && r.History[0].Owner != "owner 1" {
 			t.Errorf("the past holders are %+v, %v: none of the others was stored", r.History, err)
 		}
 		grants++
@@ -156,11 +170,14 @@ func TestTokensOfOthers(t *testing.T) {
 	}
 }
 
-// Waiters have positions beside another program's lease. Writing them neither changes its holder nor counts as a renewal.
+// Waiters have positions beside another program's lease. Writing them neither changes its holder nor counts as a renewal, nor does it
+// damage the record of a lease that is longer than any of this package.
 func TestOtherHolderAndWaiters(t *testing.T) {
 	t.Parallel()
 	store, clock, l := openShared(t)
-	store.hold("x", other("a", clock.Now()))
+	long := other("a", clock.Now())
+	long.TTL = 2 * driver.MaxTTL
+	store.hold("x", long)
 	var first *driver.HeldError
 	for i, waiter := range []driver.WaiterID{"w1", "w2", "w3"} {
 		req := waiting("x", string(waiter), time.Second, waiter)
@@ -211,50 +228,12 @@ func TestOtherHolderAndWaiters(t *testing.T) {
 	}
 }
 
-// A waiter's position beside a lease that is longer than any of this package does not damage the record.
-func TestOtherHolderWithALongLease(t *testing.T) {
-	t.Parallel()
-	store, clock, l := openShared(t)
-	long := other("a", clock.Now())
-	long.TTL = 2 * driver.MaxTTL
-	store.hold("x", long)
-	req := waiting("x", "w", time.Second, "w")
-	for range 2 {
-		if _, err := l.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
-			t.Errorf("%v", err)
-		}
-	}
-}
-
-func TestOtherHolderIsFreedNotBroken(t *testing.T) {
-	t.Parallel()
-	store, clock, l := openShared(t)
-	store.hold("x", other("a", clock.Now()))
-	r, err := l.Inspect(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := driver.BreakToken(r.Token)
-	if err := l.Break(t.Context(), "x", target); !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "would not notice") {
-		t.Errorf("a break: %v, want a refusal that says why", err)
-	}
-	if err := l.BreakNow(t.Context(), "x", target); err != nil {
-		t.Fatal(err)
-	}
-	if _, there := store.other[keyOf("x")]; there {
-		t.Error("the other program still holds the lock")
-	}
-	if _, err := l.TryAcquire(t.Context(), request("x", "1", time.Second)); err != nil {
-		t.Error(err)
-	}
-}
-
-// A lease whose age the store does not know is taken over by observation: by Replace, after its revision stayed the same.
+// A lease whose age the store does not know is taken over by observation: by Replace, after its revision stayed the same. The lock is not
+// withheld forever from callers that come too seldom to observe its holder, unless nothing says when that renewed.
 func TestUnsureAge(t *testing.T) {
 	t.Parallel()
 	clock := locktest.NewClock()
-	store := newStore()
-	store.now = clock.Now
+	store := newSharedStore(clock)
 	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
 	l, sure := open(t, unsure(store), config), open(t, store, config)
 	first := mustAcquire(t, l, request("x", "1", 5*time.Second))
@@ -279,51 +258,16 @@ func TestUnsureAge(t *testing.T) {
 	if r, err := sure.Inspect(t.Context(), "x"); err != nil || r.Remaining != time.Second {
 		t.Errorf("%+v, %v: a renewal lasts for its TTL", r, err)
 	}
-}
-
-// A lock is not withheld forever from callers that come too seldom to observe its holder, unless nothing says when that renewed.
-func TestUnsureAgeEnds(t *testing.T) {
-	t.Parallel()
-	clock := locktest.NewClock()
-	store := newSharedStore(clock)
-	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
-	l := open(t, unsure(store.memStore), config)
-	mustAcquire(t, l, request("x", "1", 5*time.Second))
-	clock.Advance(5*time.Second + cas.MaxDisagreement - time.Millisecond)
-	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); !errors.Is(err, driver.ErrHeld) {
+	clock.Advance(time.Second + cas.MaxDisagreement - time.Millisecond)
+	if _, err := l.TryAcquire(t.Context(), request("x", "3", time.Second)); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("before the bound: %v, want that it is held", err)
 	}
 	clock.Advance(time.Millisecond)
-	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); err != nil {
-		t.Errorf("after the bound: %v", err)
-	}
-	undated := other("a", time.Time{})
-	store.hold("y", undated)
+	mustAcquire(t, l, request("x", "3", time.Second))
+	store.hold("y", other("a", time.Time{}))
 	clock.Advance(24 * time.Hour)
-	if _, err := open(t, store, config).TryAcquire(t.Context(), request("y", "1", time.Second)); !errors.Is(err, driver.ErrHeld) {
+	if _, err := sure.TryAcquire(t.Context(), request("y", "1", time.Second)); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("a lease without a time: %v, want that it is held", err)
-	}
-}
-
-// Promise 3: a value that was deleted and made again within a step of the clock has a greater token.
-func TestOrderOfValues(t *testing.T) {
-	t.Parallel()
-	clock := locktest.NewClock()
-	store := newSharedStore(clock)
-	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
-	last := uint64(0)
-	for order := uint64(1); order < 5; order++ {
-		store.hold("x", cas.Other{})
-		l := open(t, ordered(store, 10*order), config)
-		for range 3 {
-			lease, err := l.TryAcquire(t.Context(), request("x", "1", time.Second))
-			if err != nil || lease.Token <= last {
-				t.Errorf("token %d after %d: %v", lease.Token, last, err)
-			}
-			last = lease.Token
-			mustRelease(t, l, lease)
-		}
-		store.overwrite(keyOf("x"), nil)
 	}
 }
 
@@ -358,32 +302,38 @@ func TestUnsureReaders(t *testing.T) {
 	}
 }
 
-// The order of a value counts, too, when a position is written before the first grant, and for a key without a value.
-func TestOrderBeforeTheFirstGrant(t *testing.T) {
-	for _, how := range []string{"position", "no value"} {
+// Promise 3: a value that was deleted and made again within a step of the clock has a greater token, also when it is made by a position,
+// before the first grant, and for a key without a value.
+func TestOrderOfValues(t *testing.T) {
+	for _, how := range []string{"another program", "position", "no value"} {
 		store, clock, _ := openShared(t)
-		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ClockStep: time.Second, ProbeRounds: -1, Watch: store.watch}
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ClockStep: time.Second, Watch: store.watch}
 		store.hold("x", cas.Other{}) // another program has made the value, and has released it
-		before := open(t, ordered(store, 100_000), config)
-		last := mustAcquire(t, before, request("x", "1", 5*time.Second))
-		mustRelease(t, before, last)
-		store.mu.Lock() // somebody deletes it
-		delete(store.values, keyOf("x"))
-		delete(store.other, keyOf("x"))
-		store.mu.Unlock()
-		after := open(t, ordered(store, 100_010), config)
-		req := request("x", "2", 5*time.Second)
-		if how == "position" {
-			store.hold("x", other("a", clock.Now()))
-			req.Waiter, req.QueueFor = "w", time.Minute
-			if _, err := after.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
-				t.Fatal(err)
+		last := uint64(0)
+		for order := range uint64(4) {
+			l := open(t, ordered(store, 100_000+10*order), config)
+			req := request("x", "1", 5*time.Second)
+			switch {
+			case how == "another program":
+				store.hold("x", cas.Other{})
+			case how == "position" && order > 0:
+				store.hold("x", other("a", clock.Now()))
+				req = waiting("x", "1", 5*time.Second, "w")
+				if _, err := l.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
+					t.Fatal(err)
+				}
+				clock.Advance(12 * time.Second)
 			}
-		}
-		clock.Advance(12 * time.Second)
-		next := mustAcquire(t, after, req)
-		if next.Token <= last.Token {
-			t.Errorf("%s: token %d after %d", how, next.Token, last.Token)
+			for range 3 {
+				lease := mustAcquire(t, l, req)
+				if lease.Token <= last {
+					t.Errorf("%s: token %d after %d", how, lease.Token, last)
+				}
+				last = lease.Token
+				mustRelease(t, l, lease)
+			}
+			store.overwrite(keyOf("x"), nil) // somebody deletes it
+			delete(store.other, keyOf("x"))
 		}
 	}
 }

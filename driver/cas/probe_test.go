@@ -32,6 +32,13 @@ func TestProbe(t *testing.T) {
 			want: "two clients could hold one lock"},
 		"if match ignored": {spoil: func(h *memStore) { h.put = h.ignore(func(v string) bool { return v != "" }) },
 			want: "two clients could hold one lock"},
+		// Writes that are not safe are done all the same: two of them with one condition are proof against the store.
+		"not safe":                 {spoil: func(h *memStore) { h.put = notSafe(h.ignore(func(string) bool { return false })) }},
+		"two writes win, not safe": {spoil: func(h *memStore) { h.put = notSafe(h.putSlowly) }, want: "writes with the same condition were done"},
+		"conditions ignored, not safe": {spoil: func(h *memStore) { h.put = notSafe(h.ignore(func(string) bool { return true })) },
+			want: "does not keep the condition"},
+		"if absent ignored, not safe": {spoil: func(h *memStore) { h.put = notSafe(h.ignore(func(v string) bool { return v == "" })) },
+			want: "does not keep the condition"},
 		"a value is made where a version was demanded": {
 			spoil: func(h *memStore) {
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
@@ -157,8 +164,7 @@ func (s *memStore) putSlowly(_ context.Context, key string, data []byte, version
 }
 
 // every makes each of n calls after another the rare one of two kinds, with seven that follow.
-func every(n int, rare func(context.Context, string, []byte, string) (cas.Written, error), normal func(string, []byte, string) (cas.Written,
-	error)) func(context.Context, string, []byte, string) (cas.Written, error) {
+func every(n int, rare putFunc, normal func(string, []byte, string) (cas.Written, error)) putFunc {
 	turn := make(chan int, 1)
 	turn <- 0
 	return func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
@@ -172,7 +178,7 @@ func every(n int, rare func(context.Context, string, []byte, string) (cas.Writte
 }
 
 // ignore ignores some conditions.
-func (s *memStore) ignore(which func(version string) bool) func(context.Context, string, []byte, string) (cas.Written, error) {
+func (s *memStore) ignore(which func(version string) bool) putFunc {
 	return func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 		if which(version) {
 			version = s.read(key).Version
@@ -181,8 +187,19 @@ func (s *memStore) ignore(which func(version string) bool) func(context.Context,
 	}
 }
 
+// notSafe does writes that may be forgotten.
+func notSafe(put putFunc) putFunc {
+	return func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
+		w, err := put(ctx, key, data, version)
+		if err == nil {
+			err = cas.ErrNotSafe
+		}
+		return w, err
+	}
+}
+
 // underWay refuses a write while another of its key is under way, which reads show only when it is done.
-func (s *memStore) underWay() func(context.Context, string, []byte, string) (cas.Written, error) {
+func (s *memStore) underWay() putFunc {
 	free := make(chan struct{}, 1)
 	free <- struct{}{}
 	return func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {

@@ -47,7 +47,7 @@ func TestRequestsOfALease(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, store := t.Context(), newStore()
 				store.mute = c.mute
-				l := open(t, store, cas.Config{Info: driver.Info{Expiry: c.expiry}})
+				l := open(t, store, cas.Config{Info: driver.Info{Expiry: c.expiry, Modes: driver.Modes{Shared: c.expiry == driver.ByServer}}})
 				var lease driver.Lease
 				expect := func(what, want string, call func() error) {
 					t.Helper()
@@ -79,6 +79,12 @@ func TestRequestsOfALease(t *testing.T) {
 				expect("release", c.with, func() error { return l.Release(ctx, lease) })
 				if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateFree || string(r.Data) != "xx" {
 					t.Errorf("%+v, %v", r, err)
+				}
+				if c.expiry == driver.ByServer { // that of a single reader, too
+					lease = mustAcquire(t, l, reading("n", "reader", time.Minute))
+					for range 3 {
+						expect("renew a reader", c.with, renew)
+					}
 				}
 			})
 		})
@@ -183,23 +189,17 @@ func TestRenewalWithoutAReadLasts(t *testing.T) {
 
 // A State that is no State of this lease is as good as none.
 func TestForeignState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, store := t.Context(), newStore()
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease := mustAcquire(t, l, request("n", "first", time.Minute))
-		other := mustAcquire(t, l, request("m", "first", time.Minute))
-		whole := lease.State.Content()
-		for _, state := range []string{other.State.Content(), "x", ":", "0:", "-1:x", "1:", "9:v1", "99999999999999999999:v", "2:v1{}",
-			whole[:len(whole)-1], whole + "}", "2" + whole, strings.Replace(whole, `"name":"n"`, `"name":"m"`, 1)} {
-			lease.State = driver.NewLeaseState(state)
-			if _, err := l.Renew(ctx, lease); err != nil {
-				t.Errorf("with the State %q: %v", state, err)
-			}
-		}
-		if r, err := l.Inspect(ctx, "n"); err != nil || r.Token != lease.Token {
-			t.Errorf("%+v, %v", r, err)
-		}
-	})
+	l := open(t, newStore(), cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+	lease, other := mustAcquire(t, l, request("n", "first", time.Minute)), mustAcquire(t, l, request("m", "first", time.Minute))
+	whole := lease.State.Content()
+	for _, state := range []string{other.State.Content(), "x", ":", "0:", "-1:x", "1:", "9:v1", "99999999999999999999:v", "2:v1{}",
+		whole[:len(whole)-1], whole + "}", "2" + whole, strings.Replace(whole, `"name":"n"`, `"name":"m"`, 1)} {
+		lease.State = driver.NewLeaseState(state)
+		mustRenew(t, l, lease)
+	}
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != lease.Token {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 // A record that is out of reach makes no call take longer than without a State.
@@ -280,37 +280,10 @@ func TestRenewalOnAFastStore(t *testing.T) {
 	}
 }
 
-// By observation, a call for a lease that has long ended puts off no takeover: what its State says was not seen now.
-func TestOldStateDelaysNoTakeover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ttl = 10 * time.Second
-		ctx, store := t.Context(), newStore()
-		store.now = nil
-		l, dead := open(t, store, cas.Config{}), open(t, store, cas.Config{})
-		old := mustAcquire(t, l, request("n", "old", ttl))
-		bare := old
-		bare.State = driver.LeaseState{}
-		if err := errors.Join(dead.Release(ctx, bare), errOf(dead.TryAcquire(ctx, request("n", "dead", ttl)))); err != nil {
-			t.Fatal(err)
-		}
-		if err := notHeld(errOf(l.TryAcquire(ctx, request("n", "next", ttl)))); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(ttl / 2)
-		if _, err := l.Renew(ctx, old); !errors.Is(err, driver.ErrLost) {
-			t.Errorf("renewal of the old lease: %v", err)
-		}
-		time.Sleep(ttl/2 + ttl/cas.MarginPart)
-		if _, err := l.TryAcquire(ctx, request("n", "next", ttl)); err != nil {
-			t.Errorf("a TTL after the dead holder was seen first: %v", err)
-		}
-	})
-}
-
-// By observation, another goroutine sees the present lease while a call recalls an old one, at any moment of that. The takeover
-// comes a TTL after that sighting.
+// By observation, the present lease is seen before a call recalls an old one, which has long ended, or by another goroutine at any moment
+// of that. The takeover comes a TTL after that sighting: what the old State says was not seen now.
 func TestRecallBesideASightingDelaysNoTakeover(t *testing.T) {
-	for reading := 1; reading <= 4; reading++ {
+	for reading := range 5 {
 		t.Run(fmt.Sprint("at reading ", reading, " of the clock"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const ttl = 10 * time.Second
@@ -344,6 +317,10 @@ func TestRecallBesideASightingDelaysNoTakeover(t *testing.T) {
 					return store.apply(key, data, version)
 				}
 				began := time.Now()
+				if reading == 0 {
+					beside()
+					time.Sleep(ttl / 4)
+				}
 				readings = 0
 				if _, err := l.Renew(ctx, old); !errors.Is(err, driver.ErrLost) || !seen {
 					t.Errorf("renewal of the old lease: %v; the present one was seen: %t", err, seen)

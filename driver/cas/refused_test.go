@@ -58,27 +58,8 @@ func TestRefusedSavesARead(t *testing.T) {
 	})
 }
 
-// A holder whose lease was taken over learns that from the refusal of its renewal alone.
-func TestRefusedRenewal(t *testing.T) {
-	t.Parallel()
-	s := newStore()
-	s.now = nil
-	l, other := open(t, telling{s}, cas.Config{}), open(t, telling{s}, cas.Config{})
-	lease := mustAcquire(t, l, request("job", "a", time.Minute))
-	if err := other.BreakNow(t.Context(), "job", driver.BreakToken(lease.Token)); err != nil {
-		t.Fatal(err)
-	}
-	reads := s.gets
-	if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
-		t.Errorf("%v", err)
-	}
-	if s.gets != reads {
-		t.Errorf("%d reads", s.gets-reads)
-	}
-}
-
 // What comes with a refusal counts as seen from the end of that write, never from before: a lease that was renewed meanwhile
-// lasts its whole TTL.
+// lasts its whole TTL. A holder whose lease was taken over learns that from the refusal of its renewal alone.
 func TestRefusedIsSeenNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,8 +86,13 @@ func TestRefusedIsSeenNow(t *testing.T) {
 			t.Errorf("a whole TTL has not passed: %v", err)
 		}
 		time.Sleep(2 * time.Second)
-		if _, err := l.TryAcquire(t.Context(), ask); err != nil {
-			t.Error(err)
+		taken := mustAcquire(t, l, ask)
+		if err := other.BreakNow(t.Context(), "job", driver.BreakToken(taken.Token)); err != nil {
+			t.Fatal(err)
+		}
+		reads := s.gets
+		if _, err := l.Renew(t.Context(), taken); !errors.Is(err, driver.ErrLost) || s.gets != reads {
+			t.Errorf("%v after %d reads", err, s.gets-reads)
 		}
 	})
 }

@@ -19,6 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+type putFunc = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error)
+
 // memStore is a Store in memory. Its fields are set before it is used, and its hooks change what it does.
 type memStore struct {
 	now   func() time.Time // nil: it has no clock
@@ -26,7 +28,7 @@ type memStore struct {
 	mute  bool // writes do not return the time
 
 	// hooks of hostile stores; put may call the store's own apply, any number of times, and get its read.
-	put  func(ctx context.Context, key string, data []byte, version string) (cas.Written, error)
+	put  putFunc
 	get  func(ctx context.Context, key string) (cas.Value, error)
 	list func(page string) ([]cas.Item, string, error)
 
@@ -137,7 +139,7 @@ func (s *memStore) apply(key string, data []byte, version string) (cas.Written, 
 }
 
 // failing is a hook of writes that fail.
-func failing(err error) func(context.Context, string, []byte, string) (cas.Written, error) {
+func failing(err error) putFunc {
 	return func(context.Context, string, []byte, string) (cas.Written, error) { return cas.Written{}, err }
 }
 

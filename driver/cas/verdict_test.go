@@ -187,9 +187,9 @@ func TestVerdictOfAnother(t *testing.T) {
 		store := newStore()
 		config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: 1, ProbeValue: "the Lease x"})
 		l := open(t, store, config)
-		defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
 		lease := mustAcquire(t, l, request("n", "a", time.Minute))
-		store.overwrite(cas.ProbeKey, []byte(`{"rounds": 3, "verdict": {"saw": "two were done", "at": "2026-11-28T12:00:00Z", "byVersion": "v0.9"}}`))
+		store.overwrite(cas.ProbeKey,
+			[]byte(`{"rounds": 3, "verdict": {"saw": "two were done", "at": "2026-11-28T12:00:00Z", "byVersion": "v0.9"}}`))
 		time.Sleep(5 * time.Second)
 		if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "two were done") {
 			t.Errorf("Renew: %v", err)
@@ -224,8 +224,7 @@ func TestOneRaceThatProvesNothing(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, store := t.Context(), newStore()
-				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: 1})
-				config.Info.Failover = c.failover
+				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer, Failover: c.failover}, ProbeRounds: 1})
 				var armed, undone atomic.Bool
 				var one sync.Mutex // no write sees another one before it is undone: else it is refused, and one win alone proves nothing
 				store.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
@@ -243,7 +242,6 @@ func TestOneRaceThatProvesNothing(t *testing.T) {
 					return w, err
 				}
 				holder := open(t, store, config)
-				defer func() { _ = holder.Close(context.WithoutCancel(ctx)) }()
 				lease := mustAcquire(t, holder, request("n", "a", time.Minute))
 				if c.deletes {
 					store.overwrite(cas.ProbeKey, nil)
@@ -344,16 +342,10 @@ func TestEqualToken(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, store := t.Context(), newStore()
-				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-				config.Info.Failover = c.failover
+				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer, Failover: c.failover}})
 				var lockers [3]*cas.Locker
 				for i := range lockers {
-					l, err := cas.Open(ctx, store, config)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.WithoutCancel(ctx)) }()
-					lockers[i] = l
+					lockers[i] = open(t, store, config)
 				}
 				before := mustAcquire(t, lockers[0], request("n", "before", time.Minute))
 				mustRelease(t, lockers[0], before)

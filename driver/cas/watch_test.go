@@ -83,32 +83,6 @@ func TestEachWatchOfAWaiterThatWasPassedOver(t *testing.T) {
 	})
 }
 
-// A position that could not be stored is not reported: its waiter would rest, and nothing would wake it.
-func TestPositionThatIsNotStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch})
-		holder := mustAcquire(t, l, request("n", "holder", time.Hour))
-		ask := func(stored bool, want int) {
-			if store.put = nil; !stored {
-				store.put = failing(cas.ErrConflict)
-			}
-			waits := waiting("n", "w", time.Minute, "waiter")
-			_, err := l.TryAcquire(t.Context(), waits)
-			store.put = nil
-			var held *driver.HeldError
-			if !errors.As(err, &held) || held.Record.Position != want || held.Record.Token != holder.Token {
-				t.Errorf("stored: %t, want position %d, got %+v: %v", stored, want, held, err)
-			}
-		}
-		ask(false, 0)
-		ask(true, 1)
-		time.Sleep(30 * time.Second) // a third of its time is over: it is stored again
-		ask(false, 1)
-		mustRelease(t, l, holder)
-	})
-}
-
 // Without an order, a reader that is faster than a release's wake-up does not keep the other readers waiting.
 func TestUnorderedReaderThatIsFaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -188,26 +162,26 @@ func TestNothingIsKeptOfWaitersThatHaveLeft(t *testing.T) {
 	}
 }
 
-// A waiter whose position could not be written, because many others wrote theirs, is woken to ask again, once a second at most, until it
-// has one: no release would wake it.
+// A position that could not be written, because many others wrote theirs, is not reported: its waiter would rest, and no release would wake
+// it. It is woken to ask again, once a second at most, until it has one.
 func TestWaiterWithoutAPositionAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, store := t.Context(), newStore()
+		store := newStore()
 		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch}
 		l, other := open(t, store, config), open(t, store, config)
 		holder := mustAcquire(t, other, request("n", "holder", time.Hour))
-		waits := request("n", "w", time.Minute)
-		waits.Waiter, waits.QueueFor = "waiter", time.Hour
-		ask := func(want int) {
+		ask := func(put putFunc, want int) {
 			t.Helper()
+			store.put = put
+			_, err := l.TryAcquire(t.Context(), waiting("n", "w", time.Minute, "waiter"))
+			store.put = nil
 			var held *driver.HeldError
-			if _, err := l.TryAcquire(ctx, waits); !errors.As(err, &held) || held.Record.Position != want {
+			if !errors.As(err, &held) || held.Record.Position != want || held.Record.Token != holder.Token {
 				t.Fatalf("%v, want a refusal with position %d", err, want)
 			}
 		}
-		store.put = failing(cas.ErrConflict)
-		ask(0)
-		store.put = nil
+		refused := failing(cas.ErrConflict)
+		ask(refused, 0)
 		asks := 0
 		defer l.Wake("n", "waiter", func(up driver.Wakeup) {
 			if up.Kind != driver.MayBeFree {
@@ -228,11 +202,13 @@ func TestWaiterWithoutAPositionAsksAgain(t *testing.T) {
 		if renew(25); asks < 2 || asks > 3 {
 			t.Errorf("woken %d times within 2.5 s of changes, want once a second", asks)
 		}
-		ask(1)
+		ask(nil, 1)
 		asks = 0
 		if renew(25); asks != 0 {
 			t.Errorf("a waiter with a position is woken %d times to ask for one", asks)
 		}
+		time.Sleep(30 * time.Second) // a third of its time is over: it is stored again
+		ask(refused, 1)
 	})
 }
 
