@@ -53,7 +53,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// A record that cannot be used, or what lies in its place, is damaged, and the error names it. A pipe does not make a call wait for a writer.
+// A record that cannot be used, or what lies in its place, is damaged, and the error names it. A pipe makes no call wait for a writer.
 func TestDamaged(t *testing.T) {
 	l, dir := freshLocker(t)
 	path := filepath.Join(dir, "n.json")

@@ -63,7 +63,9 @@ func (d *fakeClock) bootID(boot string) clock {
 // A machine may run longer than it did when the record was written before the reboot. Then the record may also be that of a container
 // with a boot ID of its own, and its lease ends with its TTL.
 func TestRebootLongAgo(t *testing.T) {
-	for ago, held := range map[time.Duration]bool{time.Hour + 10*time.Second: true, time.Hour + 2*time.Minute: false, 1000 * time.Hour: false} {
+	for ago, held := range map[time.Duration]bool{
+		time.Hour + 10*time.Second: true, time.Hour + 2*time.Minute: false, 1000 * time.Hour: false,
+	} {
 		dir := t.TempDir()
 		before := mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first")) // 1 h after the boot, for a minute
 		d := rebooted(ago, time.Now())
