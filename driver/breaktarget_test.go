@@ -15,6 +15,7 @@ func TestBreakTarget(t *testing.T) {
 	held := func(token uint64) driver.Record {
 		return driver.Record{Name: "n", State: driver.StateHeld, Token: token}
 	}
+	shared := driver.Record{State: driver.StateHeld, Token: 8, Holders: []driver.Holder{{Token: 7}, {Token: 8}}}
 	for _, c := range []struct {
 		target driver.BreakTarget
 		record driver.Record
@@ -40,6 +41,8 @@ func TestBreakTarget(t *testing.T) {
 		{driver.BreakToken(7), driver.Record{State: driver.StateFree}, false},
 		{driver.BreakToken(7), driver.Record{Token: 8}, false}, // the state is unknown
 		{driver.BreakAnybody(), driver.Record{State: driver.StateFree, Token: 8}, true},
+		{driver.BreakToken(7), shared, true}, {driver.BreakToken(8), shared, true}, // each of its holders
+		{driver.BreakToken(6), shared, false}, {driver.BreakToken(9), shared, false},
 	} {
 		affects, err := c.record.CheckTarget(c.target)
 		refused := !c.breaks && c.record.State == driver.StateHeld

@@ -18,11 +18,14 @@ func TestErrorTexts(t *testing.T) {
 		Name: "billing", State: driver.StateHeld, Owner: "host/1", Token: 7,
 		Remaining: 12*time.Second + 345678*time.Microsecond, RemainingKnown: true, Broken: true,
 	}}
+	shared := &driver.HeldError{Record: driver.Record{Name: "n", Owner: "gone", Token: 9,
+		Holders: []driver.Holder{{Owner: "a", Token: 7}, {Owner: "b", Token: 8}}}}
 	for _, c := range []struct {
-		err  error
+		text any
 		want string
 	}{
 		{held, `holdfast: lock "billing" is held by "host/1" (token 7, 12.346s left, broken)`},
+		{shared, `holdfast: lock "n" is held by "b" (shared by 2, token 8)`}, // one of its holders, and how many there are
 		{&driver.HeldError{Record: driver.Record{Name: "billing"}}, `holdfast: lock "billing" is held`},
 		{driver.Invalid("TTL", "2s", "from 15s to 1m"), "holdfast: TTL 2s is invalid: must be from 15s to 1m"},
 		{&driver.OpError{Op: "acquire", Backend: "mongodb", Name: "billing", Err: driver.ErrClosed},
@@ -31,8 +34,11 @@ func TestErrorTexts(t *testing.T) {
 			`holdfast: acquire "n" on file: read-only`},
 		{&driver.OpError{Op: "list", Backend: "file", Err: driver.ErrClosed}, "holdfast: list on file: closed"},
 		{&driver.OpError{Op: "connect", Backend: "mongodb", Err: context.Canceled}, "holdfast: connect to mongodb: context canceled"},
+		// Records of package cas have these texts.
+		{driver.ByServer, "by the server"}, {driver.ByObservation, "by observation"}, {driver.Expiry(0), "not declared"},
+		{driver.GrantsSurvive, "grants survive"}, {driver.GrantsMayBeForgotten, "grants may be forgotten"}, {driver.Failover(0), "not declared"},
 	} {
-		if got := c.err.Error(); got != c.want {
+		if got := fmt.Sprint(c.text); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}

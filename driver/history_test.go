@@ -92,19 +92,6 @@ func TestHistoryParam(t *testing.T) {
 	}
 }
 
-func TestTenureJSON(t *testing.T) {
-	from := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	for want, tenure := range map[string]driver.Tenure{
-		`{"end":"unknown"}`: {},
-		`{"owner":"host/1","token":7,"from":"2026-01-02T15:04:05Z","until":"2026-01-02T15:04:06Z","end":"handed over"}`: {
-			Owner: "host/1", Token: 7, From: from, Until: from.Add(time.Second), End: driver.EndHandedOver},
-	} {
-		if got, err := json.Marshal(tenure); err != nil || string(got) != want {
-			t.Errorf("got %s, error %v, want %s", got, err, want)
-		}
-	}
-}
-
 // FuzzHistory reads any text, and reads what it has read once more.
 func FuzzHistory(f *testing.F) {
 	f.Add("7;5;6;r;me,8;;;?;%00")

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 )
 
-// No output has a lease ID, whatever struct it is in and whatever prints that. Package fmt, log/slog
-// and the encoders do not call the methods of unexported fields.
+// No output has a lease ID, nor the State of a lease, which may be the lock's data, whatever struct it is in and whatever prints that.
+// Package fmt, log/slog and the encoders do not call the methods of unexported fields.
 func TestNothingPrintsALeaseID(t *testing.T) {
 	const secret = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
 	type inner struct {
@@ -24,6 +24,7 @@ func TestNothingPrintsALeaseID(t *testing.T) {
 		id       driver.LeaseID
 		revision driver.Revision
 		held     *driver.HeldError
+		state    driver.LeaseState
 	}
 	type nested struct {
 		inner    inner
@@ -32,17 +33,21 @@ func TestNothingPrintsALeaseID(t *testing.T) {
 		byID     map[driver.LeaseID]driver.Lease
 		anything any
 	}
-	id, revision := driver.NewLeaseID(secret), driver.NewRevision(secret)
+	id, revision, state := driver.NewLeaseID(secret), driver.NewRevision(secret), driver.NewLeaseState(secret)
+	if state.Content() != secret || state.IsZero() || (driver.LeaseState{}).Content() != "" || !driver.NewLeaseState("").IsZero() {
+		t.Errorf("the State is %q", state.Content())
+	}
 	record := driver.Record{Name: "n", Revision: revision}
 	in := inner{
-		lease: driver.Lease{Name: "n", ID: id}, record: record, id: id, revision: revision,
+		lease: driver.Lease{Name: "n", ID: id, State: state}, record: record, id: id, revision: revision, state: state,
 		request: driver.Request{Name: "n", ID: id, TTL: time.Second, Replace: revision}, held: &driver.HeldError{Record: record},
 	}
 	out := nested{in, &in, []inner{in}, map[driver.LeaseID]driver.Lease{id: in.lease}, in}
 	var b bytes.Buffer
 	text := slog.New(slog.NewTextHandler(&b, nil))
 	lines := slog.New(slog.NewJSONHandler(&b, nil))
-	for _, v := range []any{id, revision, in.lease, record, in.request, in, &in, out, &out, []any{out}, struct{ V nested }{out}} {
+	for _, v := range []any{id, revision, state, &state, in.lease, record, in.request, in, &in, out, &out, []any{out}, struct{ V nested }{out},
+		map[string]driver.LeaseState{"a": state}, struct{ S driver.LeaseState }{state}} {
 		for _, verb := range "vsqxXdobcUeEfFgGtpTw" {
 			for _, flag := range []string{"", "+", "#", " ", "-60", "060"} {
 				fmt.Fprintf(&b, "%"+flag+string(verb)+"\n", v)
@@ -56,6 +61,9 @@ func TestNothingPrintsALeaseID(t *testing.T) {
 		}
 		_ = gob.NewEncoder(&b).Encode(v) // refused
 	}
+	if line, err := json.Marshal(in.lease); err != nil || strings.Contains(string(line), "State") {
+		t.Errorf("a lease is %s, %v", line, err)
+	}
 	all := b.String()
 	for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), fmt.Sprintf("%d", []byte(secret))[1:20],
 		fmt.Sprintf("% x", secret)} {
@@ -68,23 +76,12 @@ func TestNothingPrintsALeaseID(t *testing.T) {
 	}
 }
 
+// An ID of any text reveals that text, whether it is a UUID in the usual form, in another one, or almost one. IDs of equal texts are equal.
 func TestLeaseID(t *testing.T) {
-	a, same, other := driver.NewLeaseID("a"), driver.NewLeaseID(strings.Clone("a")), driver.NewLeaseID("b")
-	if a != same || a == other || a.Reveal() != "a" || a.IsZero() {
-		t.Errorf("IDs of equal texts are not equal, or others are: %q, %q, %q", a.Reveal(), same.Reveal(), other.Reveal())
-	}
 	var none driver.LeaseID
-	if none != driver.NewLeaseID("") || !none.IsZero() || none.Reveal() != "" || none.String() == a.String() {
+	if none != driver.NewLeaseID("") || !none.IsZero() || none.Reveal() != "" || none.String() == driver.NewLeaseID("a").String() {
 		t.Errorf("the zero value is %v with the text %q", none, none.Reveal())
 	}
-	if l := (driver.Lease{Name: "n", ID: a}); l != (driver.Lease{Name: "n", ID: same}) {
-		t.Error("equal leases do not compare")
-	}
-}
-
-// An ID of any text reveals that text, whether it is a UUID in the usual form, in another one, or
-// almost one.
-func TestLeaseIDRevealsItsText(t *testing.T) {
 	const uuid = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
 	seen := map[driver.LeaseID]string{}
 	for _, text := range []string{
@@ -93,7 +90,8 @@ func TestLeaseIDRevealsItsText(t *testing.T) {
 		"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "x", "",
 	} {
 		id := driver.NewLeaseID(text)
-		if id.Reveal() != text || id != driver.NewLeaseID(strings.Clone(text)) {
+		same := driver.NewLeaseID(strings.Clone(text))
+		if id.Reveal() != text || id != same || id.IsZero() != (text == "") || (driver.Lease{ID: id}) != (driver.Lease{ID: same}) {
 			t.Errorf("the ID of %q reveals %q, or differs from another of the same text", text, id.Reveal())
 		}
 		if other, known := seen[id]; known {

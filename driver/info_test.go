@@ -54,22 +54,6 @@ func TestCaveats(t *testing.T) {
 	}
 }
 
-// Records of package cas have these texts.
-func TestDeclarationsAsText(t *testing.T) {
-	for _, c := range []struct{ got, want string }{
-		{driver.ByServer.String(), "by the server"},
-		{driver.ByObservation.String(), "by observation"},
-		{driver.Expiry(0).String(), "not declared"},
-		{driver.GrantsSurvive.String(), "grants survive"},
-		{driver.GrantsMayBeForgotten.String(), "grants may be forgotten"},
-		{driver.Failover(0).String(), "not declared"},
-	} {
-		if c.got != c.want {
-			t.Errorf("%q, want %q", c.got, c.want)
-		}
-	}
-}
-
 func TestTurnAt(t *testing.T) {
 	for position, want := range map[int]time.Duration{-1: 0, 0: 0, 1: 0, 2: 2 * time.Second, 6: 10 * time.Second, 7: 10 * time.Second,
 		1000: 10 * time.Second} {

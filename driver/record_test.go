@@ -19,7 +19,7 @@ func TestRecordJSON(t *testing.T) {
 	acquired := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	const secret = "3f1d9e0a-7a0e-4b52-9f7e-2f6f7c6a1b11"
 	for name, c := range map[string]struct {
-		record driver.Record
+		record any // or a tenure
 		want   string
 	}{
 		"nothing known": {driver.Record{Name: "n"}, `{"name":"n","state":"unknown"}`},
@@ -34,17 +34,26 @@ func TestRecordJSON(t *testing.T) {
 			`{"name":"n","state":"held","owner":"host/1","token":9223372036854775809,"ttl":"30s","remaining":"12.5s",` +
 				`"acquiredAt":"2026-01-02T15:04:05Z","renewedAt":"2026-01-02T15:04:06.5Z","broken":true,"data":"aGVsbG8="}`,
 		},
-		"nothing left": {
-			driver.Record{Name: "n", State: driver.StateHeld, TTL: time.Minute, RemainingKnown: true},
-			`{"name":"n","state":"held","ttl":"1m0s","remaining":"0s"}`,
+		"nothing left": {driver.Record{Name: "n", State: driver.StateHeld, TTL: time.Minute, RemainingKnown: true},
+			`{"name":"n","state":"held","ttl":"1m0s","remaining":"0s"}`},
+		"time left unknown": {driver.Record{Name: "n", State: driver.StateHeld, Remaining: time.Second}, `{"name":"n","state":"held"}`},
+		"shared": {
+			driver.Record{Name: "n", State: driver.StateHeld, Owner: "host/2", Token: 8, Holders: []driver.Holder{
+				{Owner: "host/1", Token: 7, TTL: time.Minute, Remaining: 3 * time.Second, RemainingKnown: true, AcquiredAt: acquired,
+					RenewedAt: acquired, Broken: true},
+				{Owner: "host/2", Token: 8},
+			}},
+			`{"name":"n","state":"held","owner":"host/2","token":8,"holders":[{"owner":"host/1","token":7,"ttl":"1m0s","remaining":"3s",` +
+				`"acquiredAt":"2026-01-02T15:04:05Z","renewedAt":"2026-01-02T15:04:05Z","broken":true},{"owner":"host/2","token":8}]}`,
 		},
-		"time left unknown": {
-			driver.Record{Name: "n", State: driver.StateHeld, Remaining: time.Second},
-			`{"name":"n","state":"held"}`,
-		},
+		"a past holder": {driver.Tenure{Owner: "host/1", Token: 7, From: acquired, Until: acquired.Add(time.Second), End: driver.EndHandedOver},
+			`{"owner":"host/1","token":7,"from":"2026-01-02T15:04:05Z","until":"2026-01-02T15:04:06Z","end":"handed over"}`},
+		"an unknown one": {driver.Tenure{}, `{"end":"unknown"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, v := range []any{c.record, &c.record} {
+			pointer := reflect.New(reflect.TypeOf(c.record))
+			pointer.Elem().Set(reflect.ValueOf(c.record))
+			for _, v := range []any{c.record, pointer.Interface()} {
 				got, err := json.Marshal(v)
 				if err != nil || string(got) != c.want {
 					t.Errorf("%T: got %s, error %v\nwant %s", v, got, err, c.want)

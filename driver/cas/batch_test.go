@@ -63,9 +63,7 @@ func held(t *testing.T, n int) (s *batchStore, l *cas.Locker, names []string) {
 	for i := range n {
 		names = append(names, fmt.Sprint("lock", i))
 		if i%10 == 0 {
-			if _, err := l.TryAcquire(t.Context(), request(names[i], "a", time.Minute)); err != nil {
-				t.Fatal(err)
-			}
+			mustAcquire(t, l, request(names[i], "a", time.Minute))
 		}
 	}
 	s.gets, s.batches, s.lists = 0, 0, 0
@@ -107,10 +105,10 @@ func TestInspectBatchThatFails(t *testing.T) {
 	}
 	fails := func(what string, names []string, want map[int]error) {
 		t.Helper()
-		_, errs := l.InspectBatch(t.Context(), "", names)
+		records, errs := l.InspectBatch(t.Context(), "", names)
 		for i, err := range errs {
-			if !errors.Is(err, want[i]) {
-				t.Errorf("%s: %.20q: %v, want %v", what, names[i], err, want[i])
+			if !errors.Is(err, want[i]) || err == nil && records[i].Name != names[i] {
+				t.Errorf("%s: %.20q: %v, %v, want %v", what, names[i], records[i], err, want[i])
 			}
 		}
 	}
@@ -132,22 +130,13 @@ func TestInspectBatchThatFails(t *testing.T) {
 			t.Errorf("%s: %v after %d single reads", what, errs, s.gets)
 		}
 	}
-}
-
-// Of a batch that could not read some values, only those names fail: by that error, without a read of their own, unless it is a refusal.
-func TestInspectBatchThatFailsInPart(t *testing.T) {
-	s, l, names := held(t, 30)
+	// Of a batch that could not read some values, only those names fail: by that error, without a read of their own, unless it is a refusal.
 	s.read = func(ctx context.Context, keys []string) ([]cas.Value, error) {
 		values, err := s.each(ctx, keys)
 		return values, errors.Join(err, cas.BatchError{keyOf(names[3]): errNoAnswer, keyOf(names[4]): driver.Denied(errNoAnswer)})
 	}
-	records, errs := l.InspectBatch(t.Context(), "", names)
-	for i, err := range errs {
-		if errors.Is(err, errNoAnswer) != (i == 3) || i != 3 && (err != nil || records[i].Name != names[i]) {
-			t.Errorf("%s: %v, %v", names[i], records[i], err)
-		}
-	}
-	if s.gets != 1 {
+	s.gets = 0
+	if fails("in part", names[:5], map[int]error{3: errNoAnswer}); s.gets != 1 {
 		t.Errorf("%d single reads, want that of the name that was refused", s.gets)
 	}
 }
@@ -177,17 +166,8 @@ func TestGetByList(t *testing.T) {
 		t.Errorf("%d single reads without a page, want 1000", s.gets)
 	}
 	fault := errors.New("lists fail")
-	if _, err := cas.GetByList(t.Context(), listFails{s, fault}, []string{"a", "b"}, 1); !errors.Is(err, fault) {
+	s.list = func(string) ([]cas.Item, string, error) { return nil, "", fault }
+	if _, err := cas.GetByList(t.Context(), s, []string{"a", "b"}, 1); !errors.Is(err, fault) {
 		t.Errorf("%v", err)
 	}
-}
-
-// listFails is a store whose lists fail.
-type listFails struct {
-	cas.Store
-	err error
-}
-
-func (s listFails) List(context.Context, string, string) ([]cas.Item, string, error) {
-	return nil, "", s.err
 }

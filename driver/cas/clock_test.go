@@ -18,10 +18,7 @@ func TestClockInSteps(t *testing.T) {
 		store.now = func() time.Time { return time.Now().Truncate(time.Second) }
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ClockStep: time.Second})
 		time.Sleep(900 * time.Millisecond)
-		lease, err := l.TryAcquire(ctx, request("n", "first", 5*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, request("n", "first", 5*time.Second))
 		for range 2 {
 			time.Sleep(4500 * time.Millisecond)
 			if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateHeld || r.Remaining > 5*time.Second {
@@ -30,9 +27,7 @@ func TestClockInSteps(t *testing.T) {
 			if _, err := l.TryAcquire(ctx, request("n", "second", 5*time.Second)); !errors.Is(err, driver.ErrHeld) {
 				t.Errorf("4.5 s of 5 s after the grant or renewal: %v", err)
 			}
-			if _, err := l.Renew(ctx, lease); err != nil {
-				t.Error(err)
-			}
+			mustRenew(t, l, lease)
 		}
 		time.Sleep(7 * time.Second)
 		if _, err := l.TryAcquire(ctx, request("n", "second", 5*time.Second)); err != nil {
@@ -47,9 +42,7 @@ func TestEndBySlowReads(t *testing.T) {
 		ctx, store := t.Context(), newStore()
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByObservation, History: 3}})
 		began := time.Now()
-		if _, err := l.TryAcquire(ctx, request("n", "first", 4*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		mustAcquire(t, l, request("n", "first", 4*time.Second))
 		time.Sleep(6 * time.Second)
 		store.delay = func() time.Duration { return 900 * time.Millisecond }
 		ends := func(when string) {
@@ -60,9 +53,7 @@ func TestEndBySlowReads(t *testing.T) {
 			}
 		}
 		ends("free")
-		if _, err := l.TryAcquire(ctx, request("n", "second", 4*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		mustAcquire(t, l, request("n", "second", 4*time.Second))
 		ends("held by another")
 	})
 }
@@ -147,15 +138,10 @@ func TestObservationOfAForgottenRenewal(t *testing.T) {
 		ctx, store := t.Context(), newStore()
 		config := cas.Config{Info: driver.Info{Expiry: driver.ByObservation}}
 		holder, waiter := open(t, store, config), open(t, store, config)
-		lease, err := holder.TryAcquire(ctx, request("n", "a", ttl))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, holder, request("n", "a", ttl))
 		renew := func() {
 			t.Helper()
-			if lease, err = holder.Renew(ctx, lease); err != nil {
-				t.Fatal(err)
-			}
+			lease = mustRenew(t, holder, lease)
 		}
 		renew()
 		kept := store.read(keyOf("n")).Data
@@ -163,9 +149,7 @@ func TestObservationOfAForgottenRenewal(t *testing.T) {
 		if _, err := waiter.TryAcquire(ctx, request("n", "b", ttl)); !errors.Is(err, driver.ErrHeld) {
 			t.Fatal(err)
 		}
-		store.mu.Lock()
-		store.set(keyOf("n"), kept) // the fail-over
-		store.mu.Unlock()
+		store.overwrite(keyOf("n"), kept) // the fail-over
 		time.Sleep(4 * time.Second)
 		renew() // number 2 again
 		time.Sleep(1200 * time.Millisecond)

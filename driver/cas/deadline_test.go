@@ -51,7 +51,7 @@ func TestDeadlineOfTheClientLibrary(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := open(t, early{newStore(), c.by, c.err}, cas.Config{ProbeRounds: -1})
+				l := open(t, early{newStore(), c.by, c.err}, cas.Config{})
 				for method, call := range map[string]func(context.Context) error{
 					"TryAcquire": func(ctx context.Context) error {
 						_, err := l.TryAcquire(ctx, request("n", "a", time.Minute))
@@ -87,7 +87,8 @@ func TestDeadlineOfTheClientLibrary(t *testing.T) {
 // A call that ends while it repeats a write says why the writes were not done.
 func TestEndOfRepeatedWritesSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &failingStore{Store: newStore(), writes: errors.New("memory is full")}
+		store := newStore()
+		store.put = failing(errors.New("memory is full"))
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

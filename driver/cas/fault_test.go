@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -116,9 +115,7 @@ func TestLostBreakSparesTheNextHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, store := t.Context(), newStore()
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		if _, err := l.TryAcquire(ctx, request("n", "first", time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		mustAcquire(t, l, request("n", "first", time.Minute))
 		var next driver.Lease
 		store.put = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
 			store.put = nil
@@ -142,9 +139,7 @@ func TestRefusalWhileAGrantIsUnderWay(t *testing.T) {
 		step := time.Duration(0)
 		store.now = func() time.Time { return time.Now().Add(step) }
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		if _, err := l.TryAcquire(ctx, request("n", "first", time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		mustAcquire(t, l, request("n", "first", time.Minute))
 		time.Sleep(time.Minute)
 		store.put = func(context.Context, string, []byte, string) (cas.Written, error) {
 			step = -30 * time.Second // the lease seems to go on
@@ -163,17 +158,9 @@ func TestClockStepsBack(t *testing.T) {
 		step := time.Duration(0)
 		store.now = func() time.Time { return time.Now().Add(step) }
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		first, err := l.TryAcquire(ctx, request("n", "first", 10*time.Second))
-		if err == nil {
-			err = l.Release(ctx, first)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, mustAcquire(t, l, request("n", "first", 10*time.Second)))
 		step = -4 * time.Second
-		if _, err := l.TryAcquire(ctx, request("n", "second", 10*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		mustAcquire(t, l, request("n", "second", 10*time.Second))
 		step = 0
 		time.Sleep(9 * time.Second)
 		if _, err := l.TryAcquire(ctx, request("n", "third", 10*time.Second)); !errors.Is(err, driver.ErrHeld) {
@@ -222,19 +209,15 @@ func TestObservation(t *testing.T) {
 				ctx, store := t.Context(), newStore()
 				store.now = nil
 				var now delays
-				slow := hostile{memStore: store}
-				slow.get = func(_ context.Context, key string) (cas.Value, error) {
+				store.get = func(_ context.Context, key string) (cas.Value, error) {
 					d := now
 					time.Sleep(d.before)
 					v := store.read(key)
 					time.Sleep(d.after)
 					return v, nil
 				}
-				holder, observer := open(t, store, cas.Config{}), open(t, slow, cas.Config{ProbeRounds: -1, CallLimit: time.Minute})
-				lease, err := holder.TryAcquire(ctx, request("n", "holder", ttl))
-				if err != nil {
-					t.Fatal(err)
-				}
+				holder, observer := open(t, store, cas.Config{}), open(t, store, cas.Config{CallLimit: time.Minute})
+				lease := mustAcquire(t, holder, request("n", "holder", ttl))
 				began := time.Now()
 				renewed := make(chan error, 1)
 				go func() {
@@ -249,7 +232,7 @@ func TestObservation(t *testing.T) {
 				}
 				time.Sleep(time.Until(began.Add(c.lastAt)))
 				now = c.last
-				_, err = observer.TryAcquire(ctx, request("n", "observer", ttl))
+				_, err := observer.TryAcquire(ctx, request("n", "observer", ttl))
 				if c.renewAt > 0 {
 					if err := <-renewed; err != nil {
 						t.Errorf("the holder's renewal: %v", err)
@@ -268,18 +251,14 @@ func TestPausedObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, store := t.Context(), newStore()
 		store.now = nil
-		slow := hostile{memStore: store}
 		var pause time.Duration
-		slow.get = func(_ context.Context, key string) (cas.Value, error) {
+		store.get = func(_ context.Context, key string) (cas.Value, error) {
 			v := store.read(key)
 			time.Sleep(pause)
 			return v, nil
 		}
-		holder, observer := open(t, store, cas.Config{}), open(t, slow, cas.Config{ProbeRounds: -1, CallLimit: time.Hour})
-		lease, err := holder.TryAcquire(ctx, request("n", "holder", 10*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		holder, observer := open(t, store, cas.Config{}), open(t, store, cas.Config{CallLimit: time.Hour})
+		lease := mustAcquire(t, holder, request("n", "holder", 10*time.Second))
 		if _, err := observer.Inspect(ctx, "n"); err != nil {
 			t.Fatal(err)
 		}
@@ -288,9 +267,7 @@ func TestPausedObserver(t *testing.T) {
 		if r, err := observer.Inspect(ctx, "n"); err != nil || r.State != driver.StateHeld {
 			t.Errorf("a read that began 5 s after the first shows the lock as %v, error %v", r.State, err)
 		}
-		if _, err := holder.Renew(ctx, lease); err != nil {
-			t.Error(err)
-		}
+		mustRenew(t, holder, lease)
 	})
 }
 
@@ -298,14 +275,9 @@ func TestPausedObserver(t *testing.T) {
 func TestDamagedValue(t *testing.T) {
 	ctx, store := t.Context(), newStore()
 	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-	lease, err := l.TryAcquire(ctx, request("n", "first", time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := mustAcquire(t, l, request("n", "first", time.Minute))
 	for _, name := range []string{"a", "z"} {
-		if _, err := l.TryAcquire(ctx, request(name, name, time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		mustAcquire(t, l, request(name, name, time.Minute))
 	}
 	whole := string(store.read("n").Data)
 	swap := func(old, put string) string {
@@ -327,10 +299,8 @@ func TestDamagedValue(t *testing.T) {
 		damages["cut at "+whole[:n]] = whole[:n]
 	}
 	for what, content := range damages {
-		store.mu.Lock()
-		store.set("n", []byte(content))
+		store.overwrite("n", []byte(content))
 		before, last := store.values["n"], store.last
-		store.mu.Unlock()
 		errs := map[string]error{}
 		_, errs["TryAcquire"] = l.TryAcquire(ctx, request("n", "second", time.Minute))
 		errs["Renew"], errs["Release"] = errOf(l.Renew(ctx, lease)), l.Release(ctx, lease)
@@ -355,8 +325,7 @@ func TestDamagedValue(t *testing.T) {
 				t.Errorf("%s: %s: %v", what, call, err)
 			}
 		}
-		if !maps.EqualFunc(map[string]cas.Value{"": before}, map[string]cas.Value{"": store.values["n"]},
-			func(a, b cas.Value) bool { return reflect.DeepEqual(a, b) }) || store.last != last {
+		if !reflect.DeepEqual(store.values["n"], before) || store.last != last {
 			t.Errorf("%s: it was overwritten", what)
 		}
 	}
@@ -366,21 +335,12 @@ func TestDamagedValue(t *testing.T) {
 func TestListOfASharedStore(t *testing.T) {
 	ctx, store := t.Context(), newStore()
 	l := open(t, store, cas.Config{})
-	store.mu.Lock()
-	store.set("README", []byte("not a lock"))
-	store.set("UPPER/x", nil)
-	store.mu.Unlock()
+	store.overwrite("README", []byte("not a lock"))
+	store.overwrite("UPPER/x", []byte("nor this"))
 	long := strings.Repeat("x", 300)
-	if _, err := l.TryAcquire(ctx, request(long, "a", time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	probe, err := l.TryAcquire(ctx, request("probe", "b", time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Release(ctx, probe); err != nil {
-		t.Fatal(err)
-	}
+	mustAcquire(t, l, request(long, "a", time.Minute))
+	probe := mustAcquire(t, l, request("probe", "b", time.Minute))
+	mustRelease(t, l, probe)
 	if err := l.RemoveProbe(ctx, "probe"); err != nil {
 		t.Fatal(err)
 	}
@@ -402,18 +362,15 @@ func TestListOfASharedStore(t *testing.T) {
 func TestCauseOfAnotherLock(t *testing.T) {
 	ctx, store := t.Context(), newStore()
 	l := open(t, store, cas.Config{})
-	store.put = func(context.Context, string, []byte, string) (cas.Written, error) {
-		return cas.Written{}, fmt.Errorf("the context ended: %w", driver.ErrLost)
-	}
+	store.put = failing(fmt.Errorf("the context ended: %w", driver.ErrLost))
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	if _, err := l.TryAcquire(ctx, request("n", "a", time.Minute)); err == nil || driver.OutcomeKnown(err) {
 		t.Errorf("got %v", err)
 	}
-	reads := open(t, hostile{store, func(context.Context, string) (cas.Value, error) { return cas.Value{}, driver.ErrLost }},
-		cas.Config{ProbeRounds: -1})
+	store.get = func(context.Context, string) (cas.Value, error) { return cas.Value{}, driver.ErrLost }
 	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID("a"), TTL: time.Minute}
-	if _, err := reads.Renew(t.Context(), lease); err == nil || driver.OutcomeKnown(err) {
+	if _, err := l.Renew(t.Context(), lease); err == nil || driver.OutcomeKnown(err) {
 		t.Errorf("the store cannot know that a lease is lost: %v", err)
 	}
 }

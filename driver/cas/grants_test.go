@@ -26,24 +26,18 @@ func TestPresentCountsGrants(t *testing.T) {
 	var lease driver.Lease
 	acquire := func(id string) {
 		t.Helper()
-		var err error
-		if lease, err = l.TryAcquire(t.Context(), request("n", id, time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		lease = mustAcquire(t, l, request("n", id, time.Minute))
 	}
 	acquire("first")
 	wantGrants(t, store, "acquired", 1)
 	acquire("first")
 	wantGrants(t, store, "repeated", 1)
-	waits := request("n", "w", time.Minute)
-	waits.Waiter, waits.QueueFor = "waiter", time.Minute
+	waits := waiting("n", "w", time.Minute, "waiter")
 	if _, err := l.TryAcquire(t.Context(), waits); !errors.Is(err, driver.ErrHeld) {
 		t.Fatal(err)
 	}
 	wantGrants(t, store, "refused", 1)
-	if _, err := l.Renew(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
+	mustRenew(t, l, lease)
 	wantGrants(t, store, "renewed", 1)
 	clock.Advance(time.Hour)
 	acquire("second")
@@ -60,18 +54,11 @@ func TestPresentCountsGrants(t *testing.T) {
 func TestGrantsOfOtherPrograms(t *testing.T) {
 	for counted, want := range map[uint64]uint64{0: 3, 2: 3, 7: 8} {
 		store, clock, l := openShared(t)
-		lease, err := l.TryAcquire(t.Context(), request("n", "1", 5*time.Second))
-		if err == nil {
-			err = l.Release(t.Context(), lease)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, mustAcquire(t, l, request("n", "1", 5*time.Second)))
 		theirs := other("a", clock.Now())
 		theirs.Grants = counted
 		store.hold("n", theirs)
-		waits := request("n", "w", time.Minute)
-		waits.Waiter, waits.QueueFor = "waiter", time.Minute
+		waits := waiting("n", "w", time.Minute, "waiter")
 		if _, err := l.TryAcquire(t.Context(), waits); !errors.Is(err, driver.ErrHeld) { // stores what it sees, and a position
 			t.Fatal(err)
 		}
@@ -81,9 +68,7 @@ func TestGrantsOfOtherPrograms(t *testing.T) {
 		}
 		store.hold("n", theirs)
 		clock.Advance(time.Hour)
-		if _, err := l.TryAcquire(t.Context(), waits); err != nil {
-			t.Fatal(err)
-		}
+		mustAcquire(t, l, waits)
 		wantGrants(t, store.memStore, "after the other", want)
 	}
 }

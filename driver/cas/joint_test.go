@@ -15,19 +15,14 @@ import (
 	"github.com/holdfast-go/holdfast/driver/cas/castest"
 )
 
-var sharing = cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, ProbeRounds: -1,
+var sharing = cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer},
 	CallLimit: 5 * time.Second, ClockStep: time.Second}
 
 // readers makes some grants of one lock.
 func readers(t *testing.T, l *cas.Locker, n int, ttl time.Duration) (leases []driver.Lease) {
 	t.Helper()
 	for i := range n {
-		req := request("cache", fmt.Sprint("reader ", i), ttl)
-		req.Mode = driver.Shared
-		lease, err := l.TryAcquire(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, reading("cache", fmt.Sprint("reader ", i), ttl))
 		leases = append(leases, lease)
 	}
 	return leases
@@ -42,9 +37,7 @@ func TestReadersShareWrites(t *testing.T) {
 		l := open(t, store, sharing)
 		leases := readers(t, l, 50, time.Minute)
 		leases[0].State = driver.LeaseState{} // of when it was alone: a write by it is refused, and counts
-		if err := l.Release(t.Context(), leases[7]); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, leases[7])
 		time.Sleep(20 * time.Second)
 		before := store.puts
 		var wg sync.WaitGroup
@@ -78,50 +71,40 @@ func TestReadersShareWrites(t *testing.T) {
 	})
 }
 
-// A single reader's renewal takes one write and no read, as that of a writer does.
-func TestSingleReaderIsRenewedWithoutARead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		l := open(t, store, sharing)
-		lease := readers(t, l, 1, time.Minute)[0]
-		for range 3 {
-			time.Sleep(20 * time.Second)
-			if got := store.costs(t, func() (err error) { lease, err = l.Renew(t.Context(), lease); return err }); got != "Put " {
-				t.Errorf("a renewal costs %q", got)
-			}
-		}
-	})
-}
-
-// The time limit of one renewal is not that of those that wait for it, and the reverse.
+// The time limit of one renewal is not that of those that wait for it, and the reverse. A renewal whose time is over while another sends it
+// is not sent by its caller, who has gone: the rest do not wait for it.
 func TestRenewalOutlivesThatOfAnotherReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		l := open(t, store, sharing)
-		leases := readers(t, l, 5, time.Minute)
-		resume, err := store.stall(t.Context(), "cache")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		for i, lease := range leases {
-			limit := time.Second // of the first two, one of which is under way, and the other waits
-			if i > 1 {
-				limit = 10 * time.Second
+	const long = 10 * time.Second
+	for resumed, limits := range map[time.Duration][]time.Duration{
+		2 * time.Second: {time.Second, time.Second, long, long, long},          // the first is under way, and the others wait
+		4 * time.Second: {time.Second, 3 * time.Second, 2 * time.Second, long}, // the second sends for all, until after the third has gone
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newStore()
+			l := open(t, store, sharing)
+			leases := readers(t, l, len(limits), time.Minute)
+			resume, err := store.stall(t.Context(), "cache")
+			if err != nil {
+				t.Fatal(err)
 			}
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
-				if _, err := l.Renew(ctx, lease); errors.Is(err, context.DeadlineExceeded) != (i < 2) || i > 1 && err != nil {
-					t.Errorf("reader %d: %v", i, err)
-				}
-			})
-			synctest.Wait()
-		}
-		time.Sleep(2 * time.Second)
-		resume()
-		wg.Wait()
-	})
+			var wg sync.WaitGroup
+			for i, limit := range limits {
+				ends := limit < long
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					defer cancel()
+					if _, err := l.Renew(ctx, leases[i]); errors.Is(err, context.DeadlineExceeded) != ends || !ends && err != nil {
+						t.Errorf("reader %d: %v", i, err)
+					}
+				})
+				synctest.Wait()
+			}
+			time.Sleep(resumed)
+			resume()
+			wg.Wait()
+			mustRenew(t, l, leases[0]) // afterwards
+		})
+	}
 }
 
 // Over a store that loses, delays and doubles writes, a renewal that was answered has extended the lease, also that of a
@@ -136,12 +119,7 @@ func TestRandomRenewalsOfReaders(t *testing.T) {
 			for i := range 2 {
 				l := open(t, faulty, sharing)
 				for j := range 8 {
-					req := request("cache", fmt.Sprint("reader ", i, j), 5*time.Minute)
-					req.Mode = driver.Shared
-					lease, err := l.TryAcquire(t.Context(), req)
-					if err != nil {
-						t.Fatal(err)
-					}
+					lease := mustAcquire(t, l, reading("cache", fmt.Sprint("reader ", i, j), 5*time.Minute))
 					leases[l] = append(leases[l], lease)
 				}
 				lockers = append(lockers, l)
@@ -196,35 +174,4 @@ func TestRandomRenewalsOfReaders(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-}
-
-// A renewal whose time is over while another sends it is not sent by its caller, who has gone: the rest do not wait for it.
-func TestRenewalOfACallerThatHasGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		l := open(t, store, sharing)
-		leases := readers(t, l, 4, time.Minute)
-		resume, err := store.stall(t.Context(), "cache")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		// The first is alone. The second then sends for all, until after the third has gone.
-		for i, limit := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second, 10 * time.Second} {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
-				if _, err := l.Renew(ctx, leases[i]); errors.Is(err, context.DeadlineExceeded) != (i < 3) || i == 3 && err != nil {
-					t.Errorf("reader %d: %v", i, err)
-				}
-			})
-			synctest.Wait()
-		}
-		time.Sleep(4 * time.Second)
-		resume()
-		wg.Wait()
-		if _, err := l.Renew(t.Context(), leases[0]); err != nil {
-			t.Errorf("afterwards: %v", err)
-		}
-	})
 }

@@ -33,8 +33,7 @@ func TestGrantThatIsNotSafeIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, safe := replicated()
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer, Modes: driver.Modes{Shared: true}}})
-		shared := request("n", "reader", time.Minute)
-		shared.Mode = driver.Shared
+		shared := reading("n", "reader", time.Minute)
 		for _, req := range []driver.Request{request("n", "first", time.Minute), shared} {
 			before := store.puts
 			lease, err := l.TryAcquire(t.Context(), req)
@@ -76,45 +75,11 @@ var repeated = map[string]func(context.Context, *cas.Locker, driver.Lease) error
 	},
 }
 
-// Renewals, data and breaks that may be forgotten are written again until they are safe, and have not succeeded before.
-func TestWritesThatAreNotSafeAreRepeated(t *testing.T) {
-	for what, call := range repeated {
-		synctest.Test(t, func(t *testing.T) {
-			store, safe := replicated()
-			safe.Store(true)
-			l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-			try := func(back time.Duration) {
-				lease, err := l.TryAcquire(t.Context(), request("n", fmt.Sprint(back), time.Minute))
-				if err != nil {
-					t.Fatalf("%s: %v", what, err)
-				}
-				safe.Store(false)
-				timer := time.AfterFunc(back, func() { safe.Store(true) })
-				defer timer.Stop()
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-				defer cancel()
-				began := time.Now()
-				err = call(ctx, l, lease)
-				if took := time.Since(began); back < 3*time.Second && (err != nil || took < back) {
-					t.Errorf("%s, safe after %v: %v after %v", what, back, err, took)
-				} else if back > 3*time.Second && (err == nil || driver.OutcomeKnown(err)) {
-					t.Errorf("%s, never safe: %v", what, err)
-				}
-				safe.Store(true)
-				if err := l.Release(t.Context(), lease); err != nil {
-					t.Errorf("%s: %v", what, err)
-				}
-			}
-			try(time.Second)
-			try(time.Hour)
-		})
-	}
-}
-
-// What is found written, although no write was confirmed by the replicas, is written again until one is: data and breaks, as renewals
-// are always. What ends by itself is not, and nothing is on a store that forgets nothing.
+// Renewals, data and breaks that may be forgotten are written again until they are safe, and have not succeeded before. So is what is found
+// written, although no write was confirmed by the replicas. What ends by itself is not: nobody waits for replicas that are gone. Nothing is
+// on a store that forgets nothing, nor for a key that is gone: a record made of nothing would count as damaged.
 func TestWritesThatWereNeverConfirmedAreRepeated(t *testing.T) {
-	const noAnswer, conflict = "no answer", "conflict"
+	const noAnswer, conflict, later, never, deleted = "no answer", "conflict", "safe a second later", "never safe", "deleted"
 	calls := maps.Clone(repeated)
 	calls["release"] = func(ctx context.Context, l *cas.Locker, lease driver.Lease) error { return l.Release(ctx, lease) }
 	calls["leave"] = func(ctx context.Context, l *cas.Locker, lease driver.Lease) error {
@@ -126,47 +91,61 @@ func TestWritesThatWereNeverConfirmedAreRepeated(t *testing.T) {
 		for _, c := range []struct {
 			how      string
 			failover driver.Failover
-			writes   int
+			writes   int // 0: any number
 		}{
 			{noAnswer, driver.GrantsMayBeForgotten, want.forgets}, {conflict, driver.GrantsMayBeForgotten, want.conflict},
-			{noAnswer, driver.GrantsSurvive, want.survives},
+			{noAnswer, driver.GrantsSurvive, want.survives}, {later, driver.GrantsSurvive, 0}, {never, driver.GrantsSurvive, 0},
+			{deleted, driver.GrantsSurvive, 1},
 		} {
 			t.Run(fmt.Sprint(what, ", ", c.how, ", ", c.failover), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newStore()
-					config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch})
-					config.Info.Failover = c.failover
-					l, err := cas.Open(t.Context(), store, config)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
-					lease, err := l.TryAcquire(t.Context(), request("n", "first", time.Minute))
-					if err != nil {
-						t.Fatal(err)
-					}
-					waits := request("n", "w", time.Minute)
-					waits.Waiter, waits.QueueFor = "waiter", time.Minute
-					_, _ = l.TryAcquire(t.Context(), waits)
-					lease.State = driver.LeaseState{} // the position has changed the value
-					writes := 0
+					l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer, Failover: c.failover}, Watch: store.watch})
+					lease := mustAcquire(t, l, request("n", "first", time.Minute))
+					writes, began := 0, time.Now()
 					store.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 						if writes++; writes == 2 && c.how == conflict {
-							store.mu.Lock()
-							store.set(key, store.values[key].Data) // another writes
-							store.mu.Unlock()
+							store.overwrite(key, store.values[key].Data) // another writes
 						}
 						w, err := store.apply(key, data, version)
 						switch {
-						case err == nil && writes == 1 && c.how == noAnswer:
+						case err != nil:
+						case writes == 1 && c.how == noAnswer:
 							return cas.Written{}, errNoAnswer
-						case err == nil && writes < 3 && c.failover == driver.GrantsMayBeForgotten:
+						case c.how == deleted && writes == 1:
+							store.overwrite(key, nil)
+							return w, cas.ErrNotSafe
+						case c.how == later && time.Since(began) < time.Second, c.how == never,
+							writes < 3 && c.failover == driver.GrantsMayBeForgotten:
 							return w, cas.ErrNotSafe
 						}
 						return w, err
 					}
-					if err := calls[what](t.Context(), l, lease); err != nil || writes != c.writes {
-						t.Errorf("%v after %d writes, want %d", err, writes, c.writes)
+					if put := store.put; what == "leave" || c.how == noAnswer || c.how == conflict {
+						if c.how != never {
+							store.put = nil
+						}
+						var held *driver.HeldError
+						_, err := l.TryAcquire(t.Context(), waiting("n", "w", time.Minute, "waiter"))
+						if !errors.As(err, &held) || held.Record.Position != 1 {
+							t.Errorf("%v, want a refusal with a position", err)
+						}
+						lease.State = driver.LeaseState{} // the position has changed the value
+						store.put, writes = put, 0
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+					defer cancel()
+					err := calls[what](ctx, l, lease)
+					repeats, took := repeated[what] != nil, time.Since(began)
+					switch {
+					case c.how == deleted: // whatever the call returns
+						mustAcquire(t, l, request("n", "second", time.Minute))
+					case c.how == never && repeats:
+						if err == nil || driver.OutcomeKnown(err) {
+							t.Errorf("never safe: %v", err)
+						}
+					case err != nil || c.writes > 0 && writes != c.writes || !repeats && writes != 1 || repeats && c.how == later && took < time.Second:
+						t.Errorf("%v after %d writes and %v, want %d", err, writes, took, c.writes)
 					}
 				})
 			})
@@ -177,120 +156,18 @@ func TestWritesThatWereNeverConfirmedAreRepeated(t *testing.T) {
 // A reader that is lost is reported at once: there is nothing of its renewal to write again.
 func TestLostReaderWritesNothing(t *testing.T) {
 	store := newStore()
-	config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer, Modes: driver.Modes{Shared: true}}})
-	config.Info.Failover = driver.GrantsMayBeForgotten
-	l, err := cas.Open(t.Context(), store, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
-	var before cas.Value
-	var lease driver.Lease
-	for _, id := range []string{"another", "reader"} {
-		before = store.read(keyOf("n"))
-		shared := request("n", id, time.Minute)
-		shared.Mode = driver.Shared
-		if lease, err = l.TryAcquire(t.Context(), shared); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer, Modes: driver.Modes{Shared: true},
+		Failover: driver.GrantsMayBeForgotten}})
+	mustAcquire(t, l, reading("n", "another", time.Minute))
+	before := store.read(keyOf("n"))
+	lease := mustAcquire(t, l, reading("n", "reader", time.Minute))
 	writes := 0
 	store.put = func(_ context.Context, key string, _ []byte, _ string) (cas.Written, error) {
 		writes++
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		store.set(key, before.Data)
+		store.overwrite(key, before.Data)
 		return cas.Written{}, errNoAnswer
 	}
 	if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) || writes != 1 {
 		t.Errorf("%v after %d writes", err, writes)
-	}
-}
-
-// A break may be forgotten, and the key is deleted before it is written again. No record is made of nothing: it would count as damaged.
-func TestNothingIsWrittenAgainForAKeyThatIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, safe := replicated()
-		safe.Store(true)
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(t.Context(), request("n", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		safe.Store(false)
-		timer := time.AfterFunc(time.Millisecond, func() {
-			store.mu.Lock()
-			defer store.mu.Unlock()
-			clear(store.values)
-			safe.Store(true)
-		})
-		defer timer.Stop()
-		if err := l.Break(t.Context(), "n", driver.BreakToken(lease.Token)); err != nil {
-			t.Log(err)
-		}
-		if _, err := l.TryAcquire(t.Context(), request("n", "second", time.Minute)); err != nil {
-			t.Errorf("after the key was deleted: %v", err)
-		}
-	})
-}
-
-// What ends by itself counts as done: nobody waits for replicas that are gone.
-func TestReleaseThatIsNotSafeIsDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, safe := replicated()
-		safe.Store(true)
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch})
-		lease, err := l.TryAcquire(t.Context(), request("n", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		safe.Store(false)
-		waits := request("n", "w", time.Minute)
-		waits.Waiter, waits.QueueFor = "waiter", time.Minute
-		var held *driver.HeldError
-		if _, err := l.TryAcquire(t.Context(), waits); !errors.As(err, &held) || held.Record.Position != 1 {
-			t.Errorf("%v, want a refusal with a position", err)
-		}
-		before := store.puts
-		err = errors.Join(l.Leave(t.Context(), "waiter", []string{"n"}), l.Release(t.Context(), lease))
-		if n := store.puts - before; err != nil || n > 3 { // one is refused: the value has the position
-			t.Errorf("%v after %d writes", err, n)
-		}
-	})
-}
-
-// Writes that are not safe are done all the same: two of them with one condition are proof against the store.
-func TestRaceOfWritesThatAreNotSafe(t *testing.T) {
-	config := with(cas.Config{ProbeRounds: 4, Info: driver.Info{Expiry: driver.ByServer}})
-	store, _ := replicated()
-	l, err := cas.Open(t.Context(), store, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
-	store, _ = replicated()
-	store.put = func(_ context.Context, key string, data []byte, _ string) (cas.Written, error) {
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		return store.written(store.set(key, data)), cas.ErrNotSafe
-	}
-	if _, err := cas.Open(t.Context(), store, config); err == nil || !strings.Contains(err.Error(), "does not keep the condition") {
-		t.Errorf("opened a store that ignores conditions: %v", err)
-	}
-	store, _ = replicated()
-	exact := store.put
-	store.set(cas.ProbeKey, []byte("{}"))
-	store.put = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
-		if version != "" {
-			return exact(ctx, key, data, version)
-		}
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		return store.written(store.set(key, data)), cas.ErrNotSafe
-	}
-	if _, err := cas.Open(t.Context(), store, config); err == nil || !strings.Contains(err.Error(), "does not keep the condition") {
-		t.Errorf("opened a store that replaces values: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package cas_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -10,28 +9,18 @@ import (
 	"github.com/holdfast-go/holdfast/driver/cas"
 )
 
-// highOrder is a store whose writes have an order, and that has no value.
-type highOrder struct {
-	*memStore
-	order uint64
-}
-
-func (s highOrder) Get(ctx context.Context, key string) (cas.Value, error) {
-	v, err := s.memStore.Get(ctx, key)
-	if v.Version == "" {
-		v.Order = s.order
-	}
-	return v, err
-}
-
 // An order that no token can hold is refused before anything is written: a value with the last token blocks its lock forever.
 func TestHighestOrder(t *testing.T) {
 	for _, c := range []struct {
 		order   uint64
 		refused bool
 	}{{1, false}, {cas.MaxOrder, false}, {cas.MaxOrder + 1, true}, {1<<63 - 1, true}, {1 << 63, true}, {1<<64 - 1, true}} {
-		store := highOrder{newStore(), c.order}
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+		store := newStore()
+		l := open(t, altered{store, func(v *cas.Value) {
+			if v.Version == "" { // the writes have an order, and there is no value
+				v.Order = c.order
+			}
+		}}, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
 		lease, err := l.TryAcquire(t.Context(), request("n", "a", time.Minute))
 		if c.refused {
 			if err == nil || !strings.Contains(err.Error(), "at most") || store.read(keyOf("n")).Version != "" {
@@ -46,9 +35,7 @@ func TestHighestOrder(t *testing.T) {
 			t.Errorf("order %d: %v", c.order, err)
 		}
 		// Once the store has deleted nothing, later tokens are by one greater, whatever the order.
-		if err := l.Release(t.Context(), lease); err != nil {
-			t.Error(err)
-		}
+		mustRelease(t, l, lease)
 		next, err := l.TryAcquire(t.Context(), request("n", "b", time.Minute))
 		if err != nil || next.Token <= lease.Token || next.Token > lease.Token+uint64(time.Minute.Milliseconds()) {
 			t.Errorf("order %d: the token %d after %d, %v", c.order, next.Token, lease.Token, err)

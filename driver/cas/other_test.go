@@ -73,10 +73,7 @@ func TestOtherHolder(t *testing.T) {
 		store, clock, l := openShared(t)
 		var ours driver.Lease
 		if recorded {
-			var err error
-			if ours, err = l.TryAcquire(t.Context(), request("x", "1", 5*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			ours = mustAcquire(t, l, request("x", "1", 5*time.Second))
 			clock.Advance(7 * time.Second) // our lease has ended
 		}
 		store.hold("x", other("a", clock.Now()))
@@ -93,9 +90,7 @@ func TestOtherHolder(t *testing.T) {
 			if _, err := l.Renew(t.Context(), ours); !errors.Is(err, driver.ErrLost) {
 				t.Errorf("a renewal after another program took the lock: %v, want ErrLost", err)
 			}
-			if err := l.Release(t.Context(), ours); err != nil {
-				t.Error(err)
-			}
+			mustRelease(t, l, ours)
 		}
 		clock.Advance(100 * time.Millisecond)
 		lease, err := l.TryAcquire(t.Context(), request("x", "2", time.Second))
@@ -125,7 +120,7 @@ func TestTokensOfOthers(t *testing.T) {
 		}
 		last = token
 	}
-	for range 3 { // the first time without a record
+	for _, freed := range []bool{false, false, false, true} { // the first time without a record
 		for _, mark := range []string{"a", "b"} {
 			grants++
 			for again := range 2 { // a renewal
@@ -149,32 +144,43 @@ func TestTokensOfOthers(t *testing.T) {
 				}
 			}
 		}
-		store.hold("x", cas.Other{RenewedAt: clock.Now(), Grants: grants})
-		clock.Advance(time.Second)
-		lease, err := l.TryAcquire(t.Context(), request("x", "1", time.Second))
-		if err != nil {
-			t.Fatal(err)
+		present := driver.BreakToken(last)
+		err := l.Break(t.Context(), "x", present)
+		if !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "would not notice") {
+			t.Errorf("a break: %v, want a refusal that says why", err)
 		}
+		if freed { // by this package, which counts no grant, or by the other program
+			if err := l.BreakNow(t.Context(), "x", present); err != nil {
+				t.Fatal(err)
+			}
+			if _, there := store.other[keyOf("x")]; there {
+				t.Error("the other program still holds the lock")
+			}
+		} else {
+			store.hold("x", cas.Other{RenewedAt: clock.Now(), Grants: grants})
+		}
+		clock.Advance(time.Second)
+		lease := mustAcquire(t, l, request("x", "1", time.Second))
 		seen(lease.Token, "the next holder")
-		if r, err := l.Inspect(t.Context(), "x"); err != nil || len(r.History) > 0 && r.History[0].Owner != "owner 1" {
+		if r, err := l.Inspect(t.Context(), "x"); err != nil || !freed && len(r.History) > 0 && r.History[0].Owner != "owner 1" {
 			t.Errorf("the past holders are %+v, %v: none of the others was stored", r.History, err)
 		}
 		grants++
-		if err := l.Release(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, lease)
 	}
 }
 
-// Waiters have positions beside another program's lease. Writing them neither changes its holder nor counts as a renewal.
+// Waiters have positions beside another program's lease. Writing them neither changes its holder nor counts as a renewal, nor does it
+// damage the record of a lease that is longer than any of this package.
 func TestOtherHolderAndWaiters(t *testing.T) {
 	t.Parallel()
 	store, clock, l := openShared(t)
-	store.hold("x", other("a", clock.Now()))
+	long := other("a", clock.Now())
+	long.TTL = 2 * driver.MaxTTL
+	store.hold("x", long)
 	var first *driver.HeldError
 	for i, waiter := range []driver.WaiterID{"w1", "w2", "w3"} {
-		req := request("x", string(waiter), time.Second)
-		req.Waiter, req.QueueFor = waiter, time.Minute
+		req := waiting("x", string(waiter), time.Second, waiter)
 		_, err := l.TryAcquire(t.Context(), req)
 		var held *driver.HeldError
 		if !errors.As(err, &held) || held.Record.Position != i+1 || held.Record.Owner != "their a" {
@@ -222,58 +228,15 @@ func TestOtherHolderAndWaiters(t *testing.T) {
 	}
 }
 
-// A waiter's position beside a lease that is longer than any of this package does not damage the record.
-func TestOtherHolderWithALongLease(t *testing.T) {
-	t.Parallel()
-	store, clock, l := openShared(t)
-	long := other("a", clock.Now())
-	long.TTL = 2 * driver.MaxTTL
-	store.hold("x", long)
-	req := request("x", "w", time.Second)
-	req.Waiter, req.QueueFor = "w", time.Minute
-	for range 2 {
-		if _, err := l.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
-			t.Errorf("%v", err)
-		}
-	}
-}
-
-func TestOtherHolderIsFreedNotBroken(t *testing.T) {
-	t.Parallel()
-	store, clock, l := openShared(t)
-	store.hold("x", other("a", clock.Now()))
-	r, err := l.Inspect(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := driver.BreakToken(r.Token)
-	if err := l.Break(t.Context(), "x", target); !errors.Is(err, driver.ErrDenied) || !strings.Contains(err.Error(), "would not notice") {
-		t.Errorf("a break: %v, want a refusal that says why", err)
-	}
-	if err := l.BreakNow(t.Context(), "x", target); err != nil {
-		t.Fatal(err)
-	}
-	if _, there := store.other[keyOf("x")]; there {
-		t.Error("the other program still holds the lock")
-	}
-	if _, err := l.TryAcquire(t.Context(), request("x", "1", time.Second)); err != nil {
-		t.Error(err)
-	}
-}
-
-// A lease whose age the store does not know is taken over by observation: by Replace, after its revision stayed the same.
+// A lease whose age the store does not know is taken over by observation: by Replace, after its revision stayed the same. The lock is not
+// withheld forever from callers that come too seldom to observe its holder, unless nothing says when that renewed.
 func TestUnsureAge(t *testing.T) {
 	t.Parallel()
 	clock := locktest.NewClock()
-	store := newStore()
-	store.now = clock.Now
-	unsure := unsureStore{store}
-	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
-	l, sure := open(t, unsure, config), open(t, store, config)
-	first, err := l.TryAcquire(t.Context(), request("x", "1", 5*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := newSharedStore(clock)
+	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
+	l, sure := open(t, unsure(store), config), open(t, store, config)
+	first := mustAcquire(t, l, request("x", "1", 5*time.Second))
 	clock.Advance(20 * time.Second)
 	var held *driver.HeldError
 	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); !errors.As(err, &held) {
@@ -291,100 +254,42 @@ func TestUnsureAge(t *testing.T) {
 	if lease, err := l.TryAcquire(t.Context(), req); err != nil || lease.Token <= first.Token {
 		t.Errorf("Replace: %v, %v", lease, err)
 	}
-	if _, err := l.Renew(t.Context(), driver.Lease{Name: "x", ID: driver.NewLeaseID("2"), TTL: time.Second}); err != nil {
-		t.Error(err)
-	}
+	mustRenew(t, l, driver.Lease{Name: "x", ID: driver.NewLeaseID("2"), TTL: time.Second})
 	if r, err := sure.Inspect(t.Context(), "x"); err != nil || r.Remaining != time.Second {
 		t.Errorf("%+v, %v: a renewal lasts for its TTL", r, err)
 	}
-}
-
-// A lock is not withheld forever from callers that come too seldom to observe its holder, unless nothing says when that renewed.
-func TestUnsureAgeEnds(t *testing.T) {
-	t.Parallel()
-	clock := locktest.NewClock()
-	store := newSharedStore(clock)
-	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
-	l := open(t, unsureStore{store.memStore}, config)
-	if _, err := l.TryAcquire(t.Context(), request("x", "1", 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	clock.Advance(5*time.Second + cas.MaxDisagreement - time.Millisecond)
-	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); !errors.Is(err, driver.ErrHeld) {
+	clock.Advance(time.Second + cas.MaxDisagreement - time.Millisecond)
+	if _, err := l.TryAcquire(t.Context(), request("x", "3", time.Second)); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("before the bound: %v, want that it is held", err)
 	}
 	clock.Advance(time.Millisecond)
-	if _, err := l.TryAcquire(t.Context(), request("x", "2", time.Second)); err != nil {
-		t.Errorf("after the bound: %v", err)
-	}
-	undated := other("a", time.Time{})
-	store.hold("y", undated)
+	mustAcquire(t, l, request("x", "3", time.Second))
+	store.hold("y", other("a", time.Time{}))
 	clock.Advance(24 * time.Hour)
-	if _, err := open(t, store, config).TryAcquire(t.Context(), request("y", "1", time.Second)); !errors.Is(err, driver.ErrHeld) {
+	if _, err := sure.TryAcquire(t.Context(), request("y", "1", time.Second)); !errors.Is(err, driver.ErrHeld) {
 		t.Errorf("a lease without a time: %v, want that it is held", err)
 	}
 }
 
-// Promise 3: a value that was deleted and made again within a step of the clock has a greater token.
-func TestOrderOfValues(t *testing.T) {
-	t.Parallel()
-	clock := locktest.NewClock()
-	store := newSharedStore(clock)
-	config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
-	last := uint64(0)
-	for order := uint64(1); order < 5; order++ {
-		store.hold("x", cas.Other{})
-		l := open(t, orderStore{store, 10 * order}, config)
-		for range 3 {
-			lease, err := l.TryAcquire(t.Context(), request("x", "1", time.Second))
-			if err != nil || lease.Token <= last {
-				t.Errorf("token %d after %d: %v", lease.Token, last, err)
-			}
-			last = lease.Token
-			if err := l.Release(t.Context(), lease); err != nil {
-				t.Error(err)
-			}
-		}
-		store.mu.Lock()
-		delete(store.values, keyOf("x"))
-		store.mu.Unlock()
-	}
+// ordered is a store whose values have an order.
+func ordered(store cas.Store, order uint64) cas.Store {
+	return altered{store, func(v *cas.Value) { v.Order = order }}
 }
 
-type orderStore struct {
-	*sharedStore
-	order uint64
-}
-
-func (s orderStore) Get(ctx context.Context, key string) (cas.Value, error) {
-	v, err := s.sharedStore.Get(ctx, key)
-	v.Order = s.order
-	return v, err
-}
-
-type unsureStore struct{ *memStore }
-
-func (s unsureStore) Get(ctx context.Context, key string) (cas.Value, error) {
-	v, err := s.memStore.Get(ctx, key)
-	v.Unsure = true
-	return v, err
-}
+// unsure is a store that does not know the age of leases.
+func unsure(store cas.Store) cas.Store { return altered{store, func(v *cas.Value) { v.Unsure = true }} }
 
 // No call is decided that concerns a lock with readers whose age is unsure: some count as valid, and others not.
 func TestUnsureReaders(t *testing.T) {
 	clock, store := locktest.NewClock(), newStore()
 	store.now = clock.Now
-	config := cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, ProbeRounds: -1}
-	sure, unsure := open(t, store, config), open(t, unsureStore{store}, config)
+	config := cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}}
+	sure, unsure := open(t, store, config), open(t, unsure(store), config)
 	reads := func(id string) driver.Request {
-		r := request("x", id, 5*time.Second)
-		r.Mode = driver.Shared
+		r := reading("x", id, 5*time.Second)
 		return r
 	}
-	reader, err := sure.TryAcquire(t.Context(), reads("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := mustAcquire(t, sure, reads("1"))
 	clock.Advance(20 * time.Second) // of a server that is ahead
 	for _, req := range []driver.Request{request("x", "w", 5*time.Second), reads("2")} {
 		_, err := unsure.TryAcquire(t.Context(), req)
@@ -397,40 +302,38 @@ func TestUnsureReaders(t *testing.T) {
 	}
 }
 
-// The order of a value counts, too, when a position is written before the first grant, and for a key without a value.
-func TestOrderBeforeTheFirstGrant(t *testing.T) {
-	for _, how := range []string{"position", "no value"} {
+// Promise 3: a value that was deleted and made again within a step of the clock has a greater token, also when it is made by a position,
+// before the first grant, and for a key without a value.
+func TestOrderOfValues(t *testing.T) {
+	for _, how := range []string{"another program", "position", "no value"} {
 		store, clock, _ := openShared(t)
-		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ClockStep: time.Second, ProbeRounds: -1, Watch: store.watch}
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ClockStep: time.Second, Watch: store.watch}
 		store.hold("x", cas.Other{}) // another program has made the value, and has released it
-		before := open(t, orderStore{store, 100_000}, config)
-		last, err := before.TryAcquire(t.Context(), request("x", "1", 5*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := before.Release(t.Context(), last); err != nil {
-			t.Fatal(err)
-		}
-		store.mu.Lock() // somebody deletes it
-		delete(store.values, keyOf("x"))
-		delete(store.other, keyOf("x"))
-		store.mu.Unlock()
-		after := open(t, orderStore{store, 100_010}, config)
-		req := request("x", "2", 5*time.Second)
-		if how == "position" {
-			store.hold("x", other("a", clock.Now()))
-			req.Waiter, req.QueueFor = "w", time.Minute
-			if _, err := after.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
-				t.Fatal(err)
+		last := uint64(0)
+		for order := range uint64(4) {
+			l := open(t, ordered(store, 100_000+10*order), config)
+			req := request("x", "1", 5*time.Second)
+			switch {
+			case how == "another program":
+				store.hold("x", cas.Other{})
+			case how == "position" && order > 0:
+				store.hold("x", other("a", clock.Now()))
+				req = waiting("x", "1", 5*time.Second, "w")
+				if _, err := l.TryAcquire(t.Context(), req); !errors.Is(err, driver.ErrHeld) {
+					t.Fatal(err)
+				}
+				clock.Advance(12 * time.Second)
 			}
-		}
-		clock.Advance(12 * time.Second)
-		next, err := after.TryAcquire(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if next.Token <= last.Token {
-			t.Errorf("%s: token %d after %d", how, next.Token, last.Token)
+			for range 3 {
+				lease := mustAcquire(t, l, req)
+				if lease.Token <= last {
+					t.Errorf("%s: token %d after %d", how, lease.Token, last)
+				}
+				last = lease.Token
+				mustRelease(t, l, lease)
+			}
+			store.overwrite(keyOf("x"), nil) // somebody deletes it
+			delete(store.other, keyOf("x"))
 		}
 	}
 }

@@ -13,40 +13,34 @@ import (
 	"github.com/holdfast-go/holdfast/driver/cas"
 )
 
-// hostile is a store whose reads a test changes.
-type hostile struct {
-	*memStore
-	get func(ctx context.Context, key string) (cas.Value, error)
-}
-
-func (h hostile) Get(ctx context.Context, key string) (cas.Value, error) {
-	if h.get != nil {
-		return h.get(ctx, key)
-	}
-	return h.memStore.Get(ctx, key)
-}
-
 // Open refuses a store on which two clients could hold one lock.
 func TestProbe(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil  func(h *hostile)
+		spoil  func(h *memStore)
 		expiry driver.Expiry
 		want   string // of the error; empty: none
 	}{
-		"a good store":      {spoil: func(*hostile) {}},
-		"with a clock":      {spoil: func(*hostile) {}, expiry: driver.ByServer},
-		"an expected clock": {spoil: func(h *hostile) { h.now = nil }, expiry: driver.ByServer, want: "no time"},
-		"two writes win":    {spoil: func(h *hostile) { h.put = h.putSlowly }, want: "writes with the same condition were done"},
-		"two now and then": {spoil: func(h *hostile) { h.put = every(40, h.putSlowly, h.apply) },
+		"a good store":      {spoil: func(*memStore) {}},
+		"with a clock":      {spoil: func(*memStore) {}, expiry: driver.ByServer},
+		"an expected clock": {spoil: func(h *memStore) { h.now = nil }, expiry: driver.ByServer, want: "no time"},
+		"two writes win":    {spoil: func(h *memStore) { h.put = h.putSlowly }, want: "writes with the same condition were done"},
+		"two now and then": {spoil: func(h *memStore) { h.put = every(40, h.putSlowly, h.apply) },
 			want: "writes with the same condition were done"},
-		"conditions ignored": {spoil: func(h *hostile) { h.put = h.ignore(func(string) bool { return true }) },
+		"conditions ignored": {spoil: func(h *memStore) { h.put = h.ignore(func(string) bool { return true }) },
 			want: "two clients could hold one lock"},
-		"if absent ignored": {spoil: func(h *hostile) { h.put = h.ignore(func(v string) bool { return v == "" }) },
+		"if absent ignored": {spoil: func(h *memStore) { h.put = h.ignore(func(v string) bool { return v == "" }) },
 			want: "two clients could hold one lock"},
-		"if match ignored": {spoil: func(h *hostile) { h.put = h.ignore(func(v string) bool { return v != "" }) },
+		"if match ignored": {spoil: func(h *memStore) { h.put = h.ignore(func(v string) bool { return v != "" }) },
 			want: "two clients could hold one lock"},
+		// Writes that are not safe are done all the same: two of them with one condition are proof against the store.
+		"not safe":                 {spoil: func(h *memStore) { h.put = notSafe(h.ignore(func(string) bool { return false })) }},
+		"two writes win, not safe": {spoil: func(h *memStore) { h.put = notSafe(h.putSlowly) }, want: "writes with the same condition were done"},
+		"conditions ignored, not safe": {spoil: func(h *memStore) { h.put = notSafe(h.ignore(func(string) bool { return true })) },
+			want: "does not keep the condition"},
+		"if absent ignored, not safe": {spoil: func(h *memStore) { h.put = notSafe(h.ignore(func(v string) bool { return v == "" })) },
+			want: "does not keep the condition"},
 		"a value is made where a version was demanded": {
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 					if h.read(key).Version == "" {
 						version = ""
@@ -55,7 +49,7 @@ func TestProbe(t *testing.T) {
 				}
 			}, want: "there was no value"},
 		"refused but done": {
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 					next, err := h.apply(key, data, version)
 					if err == nil {
@@ -65,7 +59,7 @@ func TestProbe(t *testing.T) {
 				}
 			}, want: "refused, but done"},
 		"another error than ErrConflict": {
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 					next, err := h.apply(key, data, version)
 					if errors.Is(err, cas.ErrConflict) {
@@ -75,7 +69,7 @@ func TestProbe(t *testing.T) {
 				}
 			}, want: "must return ErrConflict: "},
 		"another error now and then": {
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				var refused atomic.Int32
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 					next, err := h.apply(key, data, version)
@@ -86,7 +80,7 @@ func TestProbe(t *testing.T) {
 				}
 			}},
 		"another version returned": {
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 					next, err := h.apply(key, data, version)
 					next.Version += "?"
@@ -94,18 +88,14 @@ func TestProbe(t *testing.T) {
 				}
 			}, want: "a write returned the version"},
 		"old values read": {
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				first := h.read(cas.ProbeKey)
 				h.get = func(context.Context, string) (cas.Value, error) { return first, nil }
 			}, want: "two clients could hold one lock"},
 		"all writes are refused": {
-			spoil: func(h *hostile) {
-				h.put = func(context.Context, string, []byte, string) (cas.Written, error) {
-					return cas.Written{}, cas.ErrConflict
-				}
-			}, want: "all writes were refused"},
+			spoil: func(h *memStore) { h.put = failing(cas.ErrConflict) }, want: "all writes were refused"},
 		"all writes of a slow race are refused": { // another program's write is under way for as long
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				var sent atomic.Int32
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 					if sent.Add(1) <= cas.Racers {
@@ -116,7 +106,7 @@ func TestProbe(t *testing.T) {
 				}
 			}},
 		"refused, and done later": {
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				var late atomic.Int32
 				h.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 					if key == cas.ProbeKey && late.Add(1)%cas.Racers == 1 {
@@ -126,13 +116,9 @@ func TestProbe(t *testing.T) {
 				}
 			}, want: "refused, but done"},
 		"no right to write": {
-			spoil: func(h *hostile) {
-				h.put = func(context.Context, string, []byte, string) (cas.Written, error) {
-					return cas.Written{}, driver.Denied(errors.New("access denied"))
-				}
-			}, want: "access denied"},
+			spoil: func(h *memStore) { h.put = failing(driver.Denied(errors.New("access denied"))) }, want: "access denied"},
 		"no answer": {
-			spoil: func(h *hostile) {
+			spoil: func(h *memStore) {
 				h.put = func(ctx context.Context, _ string, _ []byte, _ string) (cas.Written, error) {
 					<-ctx.Done()
 					return cas.Written{}, ctx.Err()
@@ -141,7 +127,7 @@ func TestProbe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &hostile{memStore: newStore()}
+				h := newStore()
 				c.spoil(h)
 				for range 2 { // the second time there is a value
 					l, err := cas.Open(t.Context(), h, with(cas.Config{Info: driver.Info{Expiry: c.expiry}, ProbeRounds: 4}))
@@ -178,8 +164,7 @@ func (s *memStore) putSlowly(_ context.Context, key string, data []byte, version
 }
 
 // every makes each of n calls after another the rare one of two kinds, with seven that follow.
-func every(n int, rare func(context.Context, string, []byte, string) (cas.Written, error), normal func(string, []byte, string) (cas.Written,
-	error)) func(context.Context, string, []byte, string) (cas.Written, error) {
+func every(n int, rare putFunc, normal func(string, []byte, string) (cas.Written, error)) putFunc {
 	turn := make(chan int, 1)
 	turn <- 0
 	return func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
@@ -193,7 +178,7 @@ func every(n int, rare func(context.Context, string, []byte, string) (cas.Writte
 }
 
 // ignore ignores some conditions.
-func (s *memStore) ignore(which func(version string) bool) func(context.Context, string, []byte, string) (cas.Written, error) {
+func (s *memStore) ignore(which func(version string) bool) putFunc {
 	return func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
 		if which(version) {
 			version = s.read(key).Version
@@ -202,8 +187,19 @@ func (s *memStore) ignore(which func(version string) bool) func(context.Context,
 	}
 }
 
+// notSafe does writes that may be forgotten.
+func notSafe(put putFunc) putFunc {
+	return func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
+		w, err := put(ctx, key, data, version)
+		if err == nil {
+			err = cas.ErrNotSafe
+		}
+		return w, err
+	}
+}
+
 // underWay refuses a write while another of its key is under way, which reads show only when it is done.
-func (s *memStore) underWay() func(context.Context, string, []byte, string) (cas.Written, error) {
+func (s *memStore) underWay() putFunc {
 	free := make(chan struct{}, 1)
 	free <- struct{}{}
 	return func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {

@@ -159,7 +159,7 @@ func TestRandomSchedules(t *testing.T) {
 					defer cancel()
 					var wg sync.WaitGroup
 					for i := range 4 {
-						l := open(t, faulty, cas.Config{Info: driver.Info{Expiry: expiry, History: 3}, Watch: store.watch, ProbeRounds: -1,
+						l := open(t, faulty, cas.Config{Info: driver.Info{Expiry: expiry, History: 3}, Watch: store.watch,
 							CallLimit: 2 * time.Second})
 						wg.Go(func() { client(ctx, l, r, fmt.Sprint("client ", i), rand.New(rand.NewPCG(seed, uint64(i)+10))) })
 					}
@@ -186,7 +186,7 @@ func TestNoLostWakeUp(t *testing.T) {
 			store.delay = randomDelay(seed)
 			var wg sync.WaitGroup
 			for i := range clients {
-				l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch, ProbeRounds: -1})
+				l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch})
 				waiter := driver.NewWaiterID()
 				wg.Go(func() {
 					for round := range rounds {

@@ -47,7 +47,7 @@ func TestRequestsOfALease(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, store := t.Context(), newStore()
 				store.mute = c.mute
-				l := open(t, store, cas.Config{Info: driver.Info{Expiry: c.expiry}})
+				l := open(t, store, cas.Config{Info: driver.Info{Expiry: c.expiry, Modes: driver.Modes{Shared: c.expiry == driver.ByServer}}})
 				var lease driver.Lease
 				expect := func(what, want string, call func() error) {
 					t.Helper()
@@ -80,6 +80,12 @@ func TestRequestsOfALease(t *testing.T) {
 				if r, err := l.Inspect(ctx, "n"); err != nil || r.State != driver.StateFree || string(r.Data) != "xx" {
 					t.Errorf("%+v, %v", r, err)
 				}
+				if c.expiry == driver.ByServer { // that of a single reader, too
+					lease = mustAcquire(t, l, reading("n", "reader", time.Minute))
+					for range 3 {
+						expect("renew a reader", c.with, renew)
+					}
+				}
 			})
 		})
 	}
@@ -106,10 +112,7 @@ func TestStateOfALostLease(t *testing.T) {
 					ctx, store := t.Context(), newStore()
 					mine, other := open(t, store, cas.Config{Info: driver.Info{Expiry: expiry}}),
 						open(t, store, cas.Config{Info: driver.Info{Expiry: expiry}})
-					lease, err := mine.TryAcquire(ctx, request("n", "first", time.Minute))
-					if err != nil {
-						t.Fatal(err)
-					}
+					lease := mustAcquire(t, mine, request("n", "first", time.Minute))
 					if err := lose(other, lease); err != nil {
 						t.Fatal(err)
 					}
@@ -153,7 +156,7 @@ func TestRenewalWithoutAReadLasts(t *testing.T) {
 		for _, grain := range []time.Duration{0, time.Second} {
 			t.Run(fmt.Sprint(step, " in steps of ", grain), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					ctx, store := t.Context(), newStore()
+					store := newStore()
 					stepped := time.Duration(0)
 					now := func() time.Time { return time.Now().Add(stepped) }
 					store.now = func() time.Time {
@@ -164,17 +167,12 @@ func TestRenewalWithoutAReadLasts(t *testing.T) {
 					}
 					l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ClockStep: grain})
 					store.delay = func() time.Duration { return called / 2 }
-					lease, err := l.TryAcquire(ctx, request("n", "first", ttl))
-					if err != nil {
-						t.Fatal(err)
-					}
+					lease := mustAcquire(t, l, request("n", "first", ttl))
 					for range 3 {
 						time.Sleep(7300 * time.Millisecond)
 						sent := now().Add(step) // the step happens just before the request arrives
 						stepped += step
-						if lease, err = l.Renew(ctx, lease); err != nil {
-							t.Fatal(err)
-						}
+						lease = mustRenew(t, l, lease)
 						unseen := time.Duration(0)
 						if step > 0 && step <= grain+called {
 							unseen = step
@@ -191,45 +189,27 @@ func TestRenewalWithoutAReadLasts(t *testing.T) {
 
 // A State that is no State of this lease is as good as none.
 func TestForeignState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, store := t.Context(), newStore()
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(ctx, request("n", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := l.TryAcquire(ctx, request("m", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		whole := lease.State.Content()
-		for _, state := range []string{other.State.Content(), "x", ":", "0:", "-1:x", "1:", "9:v1", "99999999999999999999:v", "2:v1{}",
-			whole[:len(whole)-1], whole + "}", "2" + whole, strings.Replace(whole, `"name":"n"`, `"name":"m"`, 1)} {
-			lease.State = driver.NewLeaseState(state)
-			if _, err := l.Renew(ctx, lease); err != nil {
-				t.Errorf("with the State %q: %v", state, err)
-			}
-		}
-		if r, err := l.Inspect(ctx, "n"); err != nil || r.Token != lease.Token {
-			t.Errorf("%+v, %v", r, err)
-		}
-	})
+	l := open(t, newStore(), cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+	lease, other := mustAcquire(t, l, request("n", "first", time.Minute)), mustAcquire(t, l, request("m", "first", time.Minute))
+	whole := lease.State.Content()
+	for _, state := range []string{other.State.Content(), "x", ":", "0:", "-1:x", "1:", "9:v1", "99999999999999999999:v", "2:v1{}",
+		whole[:len(whole)-1], whole + "}", "2" + whole, strings.Replace(whole, `"name":"n"`, `"name":"m"`, 1)} {
+		lease.State = driver.NewLeaseState(state)
+		mustRenew(t, l, lease)
+	}
+	if r, err := l.Inspect(t.Context(), "n"); err != nil || r.Token != lease.Token {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 // A record that is out of reach makes no call take longer than without a State.
 func TestStaleStateAndNoRightToRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, store := t.Context(), newStore()
-		h := hostile{memStore: store}
-		l := open(t, &h, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(ctx, request("n", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Renew(ctx, lease); err != nil {
-			t.Fatal(err)
-		}
-		h.get = func(context.Context, string) (cas.Value, error) {
+		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
+		lease := mustAcquire(t, l, request("n", "first", time.Minute))
+		mustRenew(t, l, lease)
+		store.get = func(context.Context, string) (cas.Value, error) {
 			return cas.Value{}, driver.Denied(errors.New("no right"))
 		}
 		began := time.Now()
@@ -244,18 +224,13 @@ func TestStaleStateAndNoRightToRead(t *testing.T) {
 func TestRepeatedWriteBesideARenewal(t *testing.T) {
 	store := newStore()
 	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-	lease, err := l.TryAcquire(t.Context(), request("n", "a", time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := mustAcquire(t, l, request("n", "a", time.Minute))
 	store.put = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
 		store.put = nil
 		if _, err := store.apply(key, data, version); err != nil {
 			t.Error(err)
 		}
-		if _, err := l.Renew(ctx, lease); err != nil {
-			t.Error(err)
-		}
+		mustRenew(t, l, lease)
 		return cas.Written{}, cas.ErrConflict
 	}
 	if err := l.WriteData(t.Context(), lease, []byte("one"), driver.DataRevision{Token: lease.Token}); err != nil {
@@ -271,12 +246,8 @@ func TestPollOfAWaiterWritesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, store := t.Context(), newStore()
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch})
-		lease, err := l.TryAcquire(ctx, request("n", "holder", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		waits := request("n", "waiter", time.Minute)
-		waits.Waiter, waits.QueueFor = "waiter", time.Minute
+		lease := mustAcquire(t, l, request("n", "holder", time.Minute))
+		waits := waiting("n", "waiter", time.Minute, "waiter")
 		poll := func() error { return notHeld(errOf(l.TryAcquire(ctx, waits))) }
 		for i, want := range []string{"Get Put ", "Get ", "Get "} {
 			if got := store.costs(t, poll); got != want {
@@ -284,9 +255,7 @@ func TestPollOfAWaiterWritesNothing(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if lease, err = l.Renew(ctx, lease); err != nil { // its State is from before the waiter
-			t.Fatal(err)
-		}
+		lease = mustRenew(t, l, lease) // its State is from before the waiter
 		_ = store.costs(t, poll)
 		if got := store.costs(t, func() error { return errOf(l.Renew(ctx, lease)) }); got != "Put " {
 			t.Errorf("a renewal after a poll: %s", got)
@@ -299,15 +268,10 @@ func TestRenewalOnAFastStore(t *testing.T) {
 	const renewals = 500
 	store := newStore() // its clock is the machine's
 	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-	lease, err := l.TryAcquire(t.Context(), request("n", "id", time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := mustAcquire(t, l, request("n", "id", time.Hour))
 	sent := store.costs(t, func() error {
 		for range renewals {
-			if lease, err = l.Renew(t.Context(), lease); err != nil {
-				return err
-			}
+			lease = mustRenew(t, l, lease)
 		}
 		return nil
 	})
@@ -316,40 +280,10 @@ func TestRenewalOnAFastStore(t *testing.T) {
 	}
 }
 
-// By observation, a call for a lease that has long ended puts off no takeover: what its State says was not seen now.
-func TestOldStateDelaysNoTakeover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ttl = 10 * time.Second
-		ctx, store := t.Context(), newStore()
-		store.now = nil
-		l, dead := open(t, store, cas.Config{}), open(t, store, cas.Config{})
-		old, err := l.TryAcquire(ctx, request("n", "old", ttl))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bare := old
-		bare.State = driver.LeaseState{}
-		if err := errors.Join(dead.Release(ctx, bare), errOf(dead.TryAcquire(ctx, request("n", "dead", ttl)))); err != nil {
-			t.Fatal(err)
-		}
-		if err := notHeld(errOf(l.TryAcquire(ctx, request("n", "next", ttl)))); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(ttl / 2)
-		if _, err := l.Renew(ctx, old); !errors.Is(err, driver.ErrLost) {
-			t.Errorf("renewal of the old lease: %v", err)
-		}
-		time.Sleep(ttl/2 + ttl/cas.MarginPart)
-		if _, err := l.TryAcquire(ctx, request("n", "next", ttl)); err != nil {
-			t.Errorf("a TTL after the dead holder was seen first: %v", err)
-		}
-	})
-}
-
-// By observation, another goroutine sees the present lease while a call recalls an old one, at any moment of that. The takeover
-// comes a TTL after that sighting.
+// By observation, the present lease is seen before a call recalls an old one, which has long ended, or by another goroutine at any moment
+// of that. The takeover comes a TTL after that sighting: what the old State says was not seen now.
 func TestRecallBesideASightingDelaysNoTakeover(t *testing.T) {
-	for reading := 1; reading <= 4; reading++ {
+	for reading := range 5 {
 		t.Run(fmt.Sprint("at reading ", reading, " of the clock"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const ttl = 10 * time.Second
@@ -364,10 +298,7 @@ func TestRecallBesideASightingDelaysNoTakeover(t *testing.T) {
 					}
 					return time.Now()
 				})
-				old, err := l.TryAcquire(ctx, request("n", "old", ttl))
-				if err != nil {
-					t.Fatal(err)
-				}
+				old := mustAcquire(t, l, request("n", "old", ttl))
 				bare := old
 				bare.State = driver.LeaseState{}
 				if err := errors.Join(dead.Release(ctx, bare), errOf(dead.TryAcquire(ctx, request("n", "dead", ttl)))); err != nil {
@@ -386,6 +317,10 @@ func TestRecallBesideASightingDelaysNoTakeover(t *testing.T) {
 					return store.apply(key, data, version)
 				}
 				began := time.Now()
+				if reading == 0 {
+					beside()
+					time.Sleep(ttl / 4)
+				}
 				readings = 0
 				if _, err := l.Renew(ctx, old); !errors.Is(err, driver.ErrLost) || !seen {
 					t.Errorf("renewal of the old lease: %v; the present one was seen: %t", err, seen)

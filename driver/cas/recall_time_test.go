@@ -19,50 +19,33 @@ func expires(t *testing.T, store *memStore) time.Duration {
 	return at
 }
 
-// What was read long ago does not say what the time is, and each Locker learns it for itself.
+// What was read long ago does not say what the time is, and each Locker learns it for itself. A store's clock that runs a little faster is
+// no reason to read it.
 func TestTimeIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, store := t.Context(), newStore()
-		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: -1}
-		l := open(t, store, config)
-		lease, err := l.TryAcquire(ctx, request("n", "first", time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		renew := func(l *cas.Locker) string {
-			return store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err })
-		}
-		time.Sleep(5*time.Minute + time.Second)
-		if got := renew(l); got != "Get Put " {
-			t.Errorf("after 5 minutes: %s", got)
-		}
-		if got := renew(l); got != "Put " {
-			t.Errorf("after a renewal: %s", got)
-		}
-		other := open(t, store, config)
-		if got := renew(other); got != "Get Put " {
-			t.Errorf("the first request of another Locker: %s", got)
-		}
-		if got := renew(other); got != "Put " {
-			t.Errorf("its second request: %s", got)
-		}
-	})
-}
-
-// A store's clock that runs a little faster is no reason to read it.
-func TestFastClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, store, began := t.Context(), newStore(), time.Now()
-		store.now = func() time.Time { e := time.Since(began); return began.Add(e + e/(cas.MarginPart+100)) }
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(ctx, request("n", "first", time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 3 {
-			time.Sleep(4 * time.Minute)
-			if got := store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err }); got != "Put " {
-				t.Errorf("a renewal: %s", got)
+		store, began, faster := newStore(), time.Now(), time.Duration(0)
+		store.now = func() time.Time { e := time.Since(began); return began.Add(e + faster*e/(cas.MarginPart+100)) }
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
+		l, other := open(t, store, config), open(t, store, config)
+		lease := mustAcquire(t, l, request("n", "first", time.Hour))
+		for _, c := range []struct {
+			what   string
+			by     *cas.Locker
+			pause  time.Duration
+			faster time.Duration
+			want   string
+		}{
+			{"after 5 minutes", l, 5*time.Minute + time.Second, 0, "Get Put "}, {"after a renewal", l, 0, 0, "Put "},
+			{"the first request of another Locker", other, 0, 0, "Get Put "}, {"its second request", other, 0, 0, "Put "},
+			{"a faster clock", other, 4 * time.Minute, 1, "Put "}, {"still faster", other, 4 * time.Minute, 1, "Put "},
+			{"and again", other, 4 * time.Minute, 1, "Put "},
+		} {
+			if c.faster != faster {
+				began, faster = time.Now(), c.faster
+			}
+			time.Sleep(c.pause)
+			if got := store.costs(t, func() (err error) { lease, err = c.by.Renew(t.Context(), lease); return err }); got != c.want {
+				t.Errorf("%s: %s, want %s", c.what, got, c.want)
 			}
 		}
 	})
@@ -75,10 +58,7 @@ func TestRenewalWithoutTheTime(t *testing.T) {
 		step := time.Duration(0)
 		store.now = func() time.Time { return time.Now().Add(step) }
 		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-		lease, err := l.TryAcquire(ctx, request("n", "first", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := mustAcquire(t, l, request("n", "first", time.Minute))
 		step, store.mute = 45*time.Second, true
 		for _, want := range []string{"Get Put Put ", "Get Put "} { // the second time it is known that writes return none
 			if got := store.costs(t, func() (err error) { lease, err = l.Renew(ctx, lease); return err }); got != want {

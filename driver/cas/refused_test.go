@@ -25,17 +25,6 @@ func (s telling) Put(ctx context.Context, key string, data []byte, version strin
 	return done, err
 }
 
-// openTelling opens a Locker on the store, which observes leases.
-func openTelling(t *testing.T, s cas.Store) *cas.Locker {
-	t.Helper()
-	l, err := cas.Open(t.Context(), s, cas.Config{ProbeRounds: -1, Info: driver.Info{Backend: "test",
-		Expiry: driver.ByObservation, Failover: driver.GrantsSurvive}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 // Of clients that race for a free lock those that lose are refused by what came with the refusal of their write.
 func TestRefusedSavesARead(t *testing.T) {
 	t.Parallel()
@@ -43,13 +32,13 @@ func TestRefusedSavesARead(t *testing.T) {
 		s := newStore()
 		s.now = nil
 		s.delay = func() time.Duration { return 10 * time.Millisecond }
-		l := openTelling(t, telling{s})
+		l := open(t, telling{s}, cas.Config{})
 		const clients = 5
 		var wg sync.WaitGroup
 		held := make(chan error, clients)
 		for i := range clients {
 			wg.Go(func() {
-				_, err := l.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID(string(rune('a' + i))), TTL: time.Minute})
+				_, err := l.TryAcquire(t.Context(), request("job", string(rune('a'+i)), time.Minute))
 				held <- err
 			})
 		}
@@ -69,51 +58,24 @@ func TestRefusedSavesARead(t *testing.T) {
 	})
 }
 
-// A holder whose lease was taken over learns that from the refusal of its renewal alone.
-func TestRefusedRenewal(t *testing.T) {
-	t.Parallel()
-	s := newStore()
-	s.now = nil
-	l, other := openTelling(t, telling{s}), openTelling(t, telling{s})
-	lease, err := l.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("a"), TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.BreakNow(t.Context(), "job", driver.BreakToken(lease.Token)); err != nil {
-		t.Fatal(err)
-	}
-	reads := s.gets
-	if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) {
-		t.Errorf("%v", err)
-	}
-	if s.gets != reads {
-		t.Errorf("%d reads", s.gets-reads)
-	}
-}
-
 // What comes with a refusal counts as seen from the end of that write, never from before: a lease that was renewed meanwhile
-// lasts its whole TTL.
+// lasts its whole TTL. A holder whose lease was taken over learns that from the refusal of its renewal alone.
 func TestRefusedIsSeenNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore()
 		s.now = nil
-		l, other := openTelling(t, telling{s}), openTelling(t, telling{s})
+		l, other := open(t, telling{s}, cas.Config{}), open(t, telling{s}, cas.Config{})
 		const ttl = time.Minute
-		lease, err := other.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("a"), TTL: ttl})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ask := driver.Request{Name: "job", ID: driver.NewLeaseID("b"), TTL: ttl}
+		lease := mustAcquire(t, other, request("job", "a", ttl))
+		ask := request("job", "b", ttl)
 		if _, err := l.TryAcquire(t.Context(), ask); !errors.Is(err, driver.ErrHeld) {
 			t.Fatal(err)
 		}
 		time.Sleep(ttl + ttl/2) // the holder was silent for so long, and renews while the other one takes over
 		s.put = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error) {
 			s.put = nil
-			if _, err := other.Renew(ctx, lease); err != nil {
-				t.Error(err)
-			}
+			mustRenew(t, other, lease)
 			return s.apply(key, data, version)
 		}
 		if _, err := l.TryAcquire(t.Context(), ask); !errors.Is(err, driver.ErrHeld) {
@@ -124,8 +86,13 @@ func TestRefusedIsSeenNow(t *testing.T) {
 			t.Errorf("a whole TTL has not passed: %v", err)
 		}
 		time.Sleep(2 * time.Second)
-		if _, err := l.TryAcquire(t.Context(), ask); err != nil {
-			t.Error(err)
+		taken := mustAcquire(t, l, ask)
+		if err := other.BreakNow(t.Context(), "job", driver.BreakToken(taken.Token)); err != nil {
+			t.Fatal(err)
+		}
+		reads := s.gets
+		if _, err := l.Renew(t.Context(), taken); !errors.Is(err, driver.ErrLost) || s.gets != reads {
+			t.Errorf("%v after %d reads", err, s.gets-reads)
 		}
 	})
 }

@@ -19,14 +19,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+type putFunc = func(ctx context.Context, key string, data []byte, version string) (cas.Written, error)
+
 // memStore is a Store in memory. Its fields are set before it is used, and its hooks change what it does.
 type memStore struct {
 	now   func() time.Time // nil: it has no clock
 	delay func() time.Duration
 	mute  bool // writes do not return the time
 
-	// hooks of hostile stores; put may call the store's own apply, any number of times.
-	put func(ctx context.Context, key string, data []byte, version string) (cas.Written, error)
+	// hooks of hostile stores; put may call the store's own apply, any number of times, and get its read.
+	put  putFunc
+	get  func(ctx context.Context, key string) (cas.Value, error)
+	list func(page string) ([]cas.Item, string, error)
 
 	mu      sync.Mutex
 	values  map[string]cas.Value
@@ -80,6 +84,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (s *memStore) Get(ctx context.Context, key string) (cas.Value, error) {
+	if s.get != nil {
+		return s.get(ctx, key)
+	}
 	if err := s.wait(ctx, key); err != nil {
 		return cas.Value{}, err
 	}
@@ -131,6 +138,23 @@ func (s *memStore) apply(key string, data []byte, version string) (cas.Written, 
 	return s.written(s.set(key, data)), nil
 }
 
+// failing is a hook of writes that fail.
+func failing(err error) putFunc {
+	return func(context.Context, string, []byte, string) (cas.Written, error) { return cas.Written{}, err }
+}
+
+// altered is a store whose values are changed as they are read.
+type altered struct {
+	cas.Store
+	change func(*cas.Value)
+}
+
+func (s altered) Get(ctx context.Context, key string) (cas.Value, error) {
+	v, err := s.Store.Get(ctx, key)
+	s.change(&v)
+	return v, err
+}
+
 // written is the answer to a write.
 func (s *memStore) written(version string) cas.Written {
 	w := cas.Written{Version: version}
@@ -158,16 +182,24 @@ func (s *memStore) set(key string, data []byte) string {
 	return v.Version
 }
 
-func (s *memStore) forget(_ context.Context, name string) error {
+// overwrite is a write of somebody else. Without data the value is deleted.
+func (s *memStore) overwrite(key string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.set(keyOf(name), nil)
+	s.set(key, data)
+}
+
+func (s *memStore) forget(_ context.Context, name string) error {
+	s.overwrite(keyOf(name), nil)
 	return nil
 }
 
 // List has pages of ten keys, the last key first. Each page begins with the last key of the one before, and there are
 // empty ones.
 func (s *memStore) List(ctx context.Context, prefix, page string) (items []cas.Item, next string, err error) {
+	if s.list != nil {
+		return s.list(page)
+	}
 	if err := s.wait(ctx, prefix); err != nil {
 		return nil, "", err
 	}
@@ -250,11 +282,7 @@ func (s *memStore) damage(_ context.Context, name string) (mend func(), err erro
 	defer s.mu.Unlock()
 	whole := s.values[keyOf(name)].Data
 	s.set(keyOf(name), whole[:len(whole)/2])
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.set(keyOf(name), whole)
-	}, nil
+	return func() { s.overwrite(keyOf(name), whole) }, nil
 }
 
 // open makes a Locker that is closed at the end of the test.
@@ -291,6 +319,46 @@ func with(config cas.Config) cas.Config {
 
 func request(name, id string, ttl time.Duration) driver.Request {
 	return driver.Request{Name: name, ID: driver.NewLeaseID(id), Owner: "owner " + id, TTL: ttl}
+}
+
+// waiting is a request that waits in the queue.
+func waiting(name, id string, ttl time.Duration, waiter driver.WaiterID) driver.Request {
+	req := request(name, id, ttl)
+	req.Waiter, req.QueueFor = waiter, time.Minute
+	return req
+}
+
+// reading is a request of a reader.
+func reading(name, id string, ttl time.Duration) driver.Request {
+	req := request(name, id, ttl)
+	req.Mode = driver.Shared
+	return req
+}
+
+// mustAcquire is TryAcquire of a lock that is free.
+func mustAcquire(t *testing.T, l *cas.Locker, req driver.Request) driver.Lease {
+	t.Helper()
+	lease, err := l.TryAcquire(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func mustRenew(t *testing.T, l *cas.Locker, lease driver.Lease) driver.Lease {
+	t.Helper()
+	renewed, err := l.Renew(t.Context(), lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return renewed
+}
+
+func mustRelease(t *testing.T, l *cas.Locker, lease driver.Lease) {
+	t.Helper()
+	if err := l.Release(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
 }
 
 var errNoAnswer = errors.New("no answer")

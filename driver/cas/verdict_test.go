@@ -166,9 +166,7 @@ func TestVerdict(t *testing.T) {
 		if f.Level != driver.LevelWrong || !strings.Contains(f.Detail, found) || !strings.Contains(f.Remedy, "delete the value") {
 			t.Errorf("Check: %+v", f)
 		}
-		store.mu.Lock()
-		delete(store.values, cas.ProbeKey)
-		store.mu.Unlock()
+		store.overwrite(cas.ProbeKey, nil)
 		if f := findings(t, checks)["conditional writes"]; f.Level != driver.LevelUnchecked {
 			t.Errorf("Check: %+v", f)
 		}
@@ -189,14 +187,9 @@ func TestVerdictOfAnother(t *testing.T) {
 		store := newStore()
 		config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: 1, ProbeValue: "the Lease x"})
 		l := open(t, store, config)
-		defer func() { _ = l.Close(context.WithoutCancel(t.Context())) }()
-		lease, err := l.TryAcquire(t.Context(), request("n", "a", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		store.mu.Lock()
-		store.set(cas.ProbeKey, []byte(`{"rounds": 3, "verdict": {"saw": "two were done", "at": "2026-11-28T12:00:00Z", "byVersion": "v0.9"}}`))
-		store.mu.Unlock()
+		lease := mustAcquire(t, l, request("n", "a", time.Minute))
+		store.overwrite(cas.ProbeKey,
+			[]byte(`{"rounds": 3, "verdict": {"saw": "two were done", "at": "2026-11-28T12:00:00Z", "byVersion": "v0.9"}}`))
 		time.Sleep(5 * time.Second)
 		if _, err := l.Renew(t.Context(), lease); !errors.Is(err, driver.ErrLost) || !strings.Contains(err.Error(), "two were done") {
 			t.Errorf("Renew: %v", err)
@@ -231,8 +224,7 @@ func TestOneRaceThatProvesNothing(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, store := t.Context(), newStore()
-				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}, ProbeRounds: 1})
-				config.Info.Failover = c.failover
+				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer, Failover: c.failover}, ProbeRounds: 1})
 				var armed, undone atomic.Bool
 				var one sync.Mutex // no write sees another one before it is undone: else it is refused, and one win alone proves nothing
 				store.put = func(_ context.Context, key string, data []byte, version string) (cas.Written, error) {
@@ -250,15 +242,9 @@ func TestOneRaceThatProvesNothing(t *testing.T) {
 					return w, err
 				}
 				holder := open(t, store, config)
-				defer func() { _ = holder.Close(context.WithoutCancel(ctx)) }()
-				lease, err := holder.TryAcquire(ctx, request("n", "a", time.Minute))
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := mustAcquire(t, holder, request("n", "a", time.Minute))
 				if c.deletes {
-					store.mu.Lock()
-					delete(store.values, cas.ProbeKey)
-					store.mu.Unlock()
+					store.overwrite(cas.ProbeKey, nil)
 				}
 				armed.Store(true)
 				config.ProbeRounds = 12
@@ -356,35 +342,19 @@ func TestEqualToken(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, store := t.Context(), newStore()
-				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer}})
-				config.Info.Failover = c.failover
+				config := with(cas.Config{Info: driver.Info{Expiry: driver.ByServer, Failover: c.failover}})
 				var lockers [3]*cas.Locker
 				for i := range lockers {
-					l, err := cas.Open(ctx, store, config)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = l.Close(context.WithoutCancel(ctx)) }()
-					lockers[i] = l
+					lockers[i] = open(t, store, config)
 				}
-				before, err := lockers[0].TryAcquire(ctx, request("n", "before", time.Minute))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := lockers[0].Release(ctx, before); err != nil {
-					t.Fatal(err)
-				}
+				before := mustAcquire(t, lockers[0], request("n", "before", time.Minute))
+				mustRelease(t, lockers[0], before)
 				other := store.read(keyOf("n")).Data
 				if c.after > 0 { // tokens ahead of the clock, which does not make them differ then
 					other = regexp.MustCompile(`"token":\d+`).ReplaceAll(other, []byte(`"token":9000000000000000`))
-					store.mu.Lock()
-					store.set(keyOf("n"), other)
-					store.mu.Unlock()
+					store.overwrite(keyOf("n"), other)
 				}
-				first, err := lockers[0].TryAcquire(ctx, request("n", "first", time.Minute))
-				if err != nil {
-					t.Fatal(err)
-				}
+				first := mustAcquire(t, lockers[0], request("n", "first", time.Minute))
 				time.Sleep(c.after)
 				store.mu.Lock() // the store forgets the write, and does one on the version before
 				if store.set(keyOf("n"), other); c.forget {
@@ -392,21 +362,14 @@ func TestEqualToken(t *testing.T) {
 				}
 				store.mu.Unlock()
 				if c.forget { // the tokens of the value were two
-					if before, err = lockers[1].TryAcquire(ctx, request("n", "before 2", time.Minute)); err != nil {
-						t.Fatal(err)
-					}
-					if err := lockers[1].Release(ctx, before); err != nil {
-						t.Fatal(err)
-					}
+					before = mustAcquire(t, lockers[1], request("n", "before 2", time.Minute))
+					mustRelease(t, lockers[1], before)
 				}
 				second, err := lockers[1].TryAcquire(ctx, request("n", "second", time.Minute))
 				if err != nil || second.Token != first.Token {
 					t.Fatalf("the second has %v, and the first %v: %v", second, first, err)
 				}
-				another, err := lockers[0].TryAcquire(ctx, request("o", "another", time.Minute))
-				if err != nil {
-					t.Fatal(err)
-				}
+				another := mustAcquire(t, lockers[0], request("o", "another", time.Minute))
 				err = c.write(t, lockers[0], first)
 				if c.closes {
 					if err := lockers[0].Close(ctx); err != nil {

@@ -55,12 +55,9 @@ func TestWakeWhileWakingEnds(t *testing.T) {
 func TestEachWatchOfAWaiterThatWasPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, store := t.Context(), newStore()
-		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch, ProbeRounds: -1}
+		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch}
 		l, other := open(t, store, config), open(t, store, config)
-		holder, err := other.TryAcquire(ctx, request("n", "holder", time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		holder := mustAcquire(t, other, request("n", "holder", time.Minute))
 		var woken [2]int
 		for i := range woken {
 			defer l.Wake("n", "waiter", func(up driver.Wakeup) {
@@ -71,7 +68,7 @@ func TestEachWatchOfAWaiterThatWasPassedOver(t *testing.T) {
 		}
 		waits := request("n", "w", time.Minute)
 		waits.Waiter, waits.QueueFor = "waiter", time.Hour
-		_, err = l.TryAcquire(ctx, waits)
+		_, err := l.TryAcquire(ctx, waits)
 		synctest.Wait()
 		before := woken
 		if err := errors.Join(notHeld(err), other.Leave(ctx, "waiter", []string{"n"})); err != nil { // as a grant to the next one does
@@ -82,50 +79,14 @@ func TestEachWatchOfAWaiterThatWasPassedOver(t *testing.T) {
 		if woken[0] != before[0]+1 || woken[1] != before[1]+1 {
 			t.Errorf("woken %v times, and %v times before", woken, before)
 		}
-		if err := other.Release(ctx, holder); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// A position that could not be stored is not reported: its waiter would rest, and nothing would wake it.
-func TestPositionThatIsNotStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch, ProbeRounds: -1})
-		holder, err := l.TryAcquire(t.Context(), request("n", "holder", time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ask := func(stored bool, want int) {
-			if store.put = nil; !stored {
-				store.put = func(context.Context, string, []byte, string) (cas.Written, error) {
-					return cas.Written{}, cas.ErrConflict
-				}
-			}
-			waits := request("n", "w", time.Minute)
-			waits.Waiter, waits.QueueFor = "waiter", time.Minute
-			_, err := l.TryAcquire(t.Context(), waits)
-			store.put = nil
-			var held *driver.HeldError
-			if !errors.As(err, &held) || held.Record.Position != want || held.Record.Token != holder.Token {
-				t.Errorf("stored: %t, want position %d, got %+v: %v", stored, want, held, err)
-			}
-		}
-		ask(false, 0)
-		ask(true, 1)
-		time.Sleep(30 * time.Second) // a third of its time is over: it is stored again
-		ask(false, 1)
-		if err := l.Release(t.Context(), holder); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, other, holder)
 	})
 }
 
 // Without an order, a reader that is faster than a release's wake-up does not keep the other readers waiting.
 func TestUnorderedReaderThatIsFaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, store := t.Context(), newStore()
+		store := newStore()
 		report := make(chan struct{})
 		watch := func(ctx context.Context, _ string, changed func(cas.Value)) error {
 			changed(cas.Value{})
@@ -141,10 +102,7 @@ func TestUnorderedReaderThatIsFaster(t *testing.T) {
 		config := cas.Config{Info: driver.Info{Modes: driver.Modes{Shared: true}, Expiry: driver.ByServer}, Watch: watch, Unordered: true,
 			ProbeRounds: -1}
 		l, other := open(t, store, config), open(t, store, config)
-		writer, err := other.TryAcquire(ctx, request("n", "writer", time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
+		writer := mustAcquire(t, other, request("n", "writer", time.Hour))
 		var woken atomic.Int32
 		defer l.Wake("n", "", func(driver.Wakeup) { woken.Add(1) })()
 		seen := func() (wakes int32) {
@@ -154,19 +112,12 @@ func TestUnorderedReaderThatIsFaster(t *testing.T) {
 			return woken.Load() - before
 		}
 		read := func(id string, ttl time.Duration) driver.Lease {
-			reads := request("n", id, ttl)
-			reads.Mode = driver.Shared
-			lease, err := other.TryAcquire(ctx, reads)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := mustAcquire(t, other, reading("n", id, ttl))
 			return lease
 		}
 		synctest.Wait()
 		seen() // the writer
-		if err := other.Release(ctx, writer); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, other, writer)
 		faster := read("faster", time.Hour)
 		if n := seen(); n != 1 {
 			t.Errorf("woken %d times when a reader was faster, want 1: others may join it", n)
@@ -176,9 +127,7 @@ func TestUnorderedReaderThatIsFaster(t *testing.T) {
 			t.Errorf("woken %d times when another reader had joined, want 0", n)
 		}
 		time.Sleep(time.Minute)
-		if err := other.Release(ctx, faster); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, other, faster)
 		if n := seen(); n != 1 {
 			t.Errorf("woken %d times when the last reader that lived had left, want 1", n)
 		}
@@ -188,7 +137,7 @@ func TestUnorderedReaderThatIsFaster(t *testing.T) {
 // Of waiters that have left nothing is kept, however long another one waits.
 func TestNothingIsKeptOfWaitersThatHaveLeft(t *testing.T) {
 	store := newStore()
-	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch, ProbeRounds: -1})
+	l := open(t, store, cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch})
 	defer l.Wake("n", driver.NewWaiterID(), func(driver.Wakeup) {})()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -200,8 +149,7 @@ func TestNothingIsKeptOfWaitersThatHaveLeft(t *testing.T) {
 	}
 	before := heap()
 	for range 50_000 {
-		waits := request("n", "w", time.Minute)
-		waits.Waiter, waits.QueueFor = driver.NewWaiterID(), time.Minute
+		waits := waiting("n", "w", time.Minute, driver.NewWaiterID())
 		stop := l.Wake("n", waits.Waiter, func(driver.Wakeup) {})
 		_, during := l.TryAcquire(ended, waits)
 		stop()
@@ -214,31 +162,26 @@ func TestNothingIsKeptOfWaitersThatHaveLeft(t *testing.T) {
 	}
 }
 
-// A waiter whose position could not be written, because many others wrote theirs, is woken to ask again, once a second at most, until it
-// has one: no release would wake it.
+// A position that could not be written, because many others wrote theirs, is not reported: its waiter would rest, and no release would wake
+// it. It is woken to ask again, once a second at most, until it has one.
 func TestWaiterWithoutAPositionAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, store := t.Context(), newStore()
+		store := newStore()
 		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: store.watch}
 		l, other := open(t, store, config), open(t, store, config)
-		holder, err := other.TryAcquire(ctx, request("n", "holder", time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		waits := request("n", "w", time.Minute)
-		waits.Waiter, waits.QueueFor = "waiter", time.Hour
-		ask := func(want int) {
+		holder := mustAcquire(t, other, request("n", "holder", time.Hour))
+		ask := func(put putFunc, want int) {
 			t.Helper()
+			store.put = put
+			_, err := l.TryAcquire(t.Context(), waiting("n", "w", time.Minute, "waiter"))
+			store.put = nil
 			var held *driver.HeldError
-			if _, err := l.TryAcquire(ctx, waits); !errors.As(err, &held) || held.Record.Position != want {
+			if !errors.As(err, &held) || held.Record.Position != want || held.Record.Token != holder.Token {
 				t.Fatalf("%v, want a refusal with position %d", err, want)
 			}
 		}
-		store.put = func(context.Context, string, []byte, string) (cas.Written, error) {
-			return cas.Written{}, cas.ErrConflict
-		}
-		ask(0)
-		store.put = nil
+		refused := failing(cas.ErrConflict)
+		ask(refused, 0)
 		asks := 0
 		defer l.Wake("n", "waiter", func(up driver.Wakeup) {
 			if up.Kind != driver.MayBeFree {
@@ -252,20 +195,20 @@ func TestWaiterWithoutAPositionAsksAgain(t *testing.T) {
 			t.Helper()
 			for range times {
 				time.Sleep(100 * time.Millisecond)
-				if holder, err = other.Renew(ctx, holder); err != nil {
-					t.Fatal(err)
-				}
+				holder = mustRenew(t, other, holder)
 				synctest.Wait()
 			}
 		}
 		if renew(25); asks < 2 || asks > 3 {
 			t.Errorf("woken %d times within 2.5 s of changes, want once a second", asks)
 		}
-		ask(1)
+		ask(nil, 1)
 		asks = 0
 		if renew(25); asks != 0 {
 			t.Errorf("a waiter with a position is woken %d times to ask for one", asks)
 		}
+		time.Sleep(30 * time.Second) // a third of its time is over: it is stored again
+		ask(refused, 1)
 	})
 }
 
@@ -277,7 +220,7 @@ func TestShortWaitsDoNotBypassTheBackoff(t *testing.T) {
 			attempts++
 			return driver.Denied(errors.New("no right to watch"))
 		}
-		l := open(t, newStore(), cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: watch, ProbeRounds: -1})
+		l := open(t, newStore(), cas.Config{Info: driver.Info{Expiry: driver.ByServer}, Watch: watch})
 		for range 1000 {
 			ended := false
 			stop := l.Wake("n", "w", func(up driver.Wakeup) { ended = ended || up.Kind == driver.WakingEnded })

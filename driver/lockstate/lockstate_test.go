@@ -2,6 +2,8 @@ package lockstate_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,70 +70,155 @@ func TestRevisionOfAForgottenGrant(t *testing.T) {
 	}
 }
 
-func TestAcquire(t *testing.T) {
-	const ttl = 10 * time.Second
-	revision := func(k *lockstate.Lock) driver.Revision { return k.Record("n", at(0)).Revision }
-	for name, c := range map[string]struct {
-		before  func(k *lockstate.Lock) // after the grant to a
-		holder  string
-		replace func(k *lockstate.Lock) driver.Revision
-		seconds int
-		data    []byte
+// step is a change of a lock, at a time in seconds after the start. It reports whether there was one.
+type step func(k *lockstate.Lock) bool
 
-		want    bool
-		token   uint64 // 1000 is a's
-		expires time.Duration
-		content string
+func acquire(req driver.Request, seconds int) step {
+	return func(k *lockstate.Lock) bool { return k.Acquire(req, req.Owner, at(seconds)) }
+}
+
+// replace is a request that replaces the holder that it sees at first.
+func replace(req driver.Request, seconds int) step {
+	return func(k *lockstate.Lock) bool {
+		req.Replace = k.Record("n", at(0)).Revision
+		return acquire(req, seconds)(k)
+	}
+}
+
+func renew(holder string, ttl time.Duration, seconds int) step {
+	return func(k *lockstate.Lock) bool { return k.Renew(holder, ttl, at(seconds)) }
+}
+
+func release(holder string, seconds int) step {
+	return func(k *lockstate.Lock) bool { return k.Release(holder, at(seconds)) }
+}
+
+func breaks(only ...uint64) step { return func(k *lockstate.Lock) bool { return k.Break(only...) } }
+
+func breakNow(seconds int, only ...uint64) step {
+	return func(k *lockstate.Lock) bool { return k.BreakNow(at(seconds), only...) }
+}
+
+func endedByTheStore(end driver.End) step {
+	return func(k *lockstate.Lock) bool { k.End(end, time.Time{}); return true }
+}
+
+// Each change of an exclusive lock: to whom it is granted, until when, and what is known of the holders before.
+func TestExclusive(t *testing.T) {
+	const ttl = 10 * time.Second
+	a, brief, b := request("a", ttl), request("a", time.Second), request("b", ttl)
+	withData := func(req driver.Request, data string) driver.Request { req.Data = []byte(data); return req }
+	itsData := withData(b, "b's")
+	renewA, releaseA, lost := renew("a", ttl, 4), release("a", 1), func(k *lockstate.Lock) bool { k.Holder = ""; return true }
+	for name, c := range map[string]struct { // after the grant to a
+		steps []step
+		// done has a sign for each step: - if nothing was changed, = if the revision is the same, and + if it is another.
+		done    string
+		at      int
+		record  string // the last grant, renewal and end are in seconds after the start
+		history string
 	}{
-		"another holds it": {holder: "b", seconds: 9, want: false, token: 1000, expires: ttl, content: "a's"},
-		"expired":          {holder: "b", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
-		"released": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "b", want: true, token: 1001,
-			expires: ttl, content: "a's"},
-		"freed at once": {before: func(k *lockstate.Lock) { k.BreakNow(at(1)) }, holder: "b", want: true, token: 1001,
-			expires: ttl, content: "a's"},
-		"broken, not expired": {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", seconds: 9, want: false, token: 1000,
-			expires: ttl, content: "a's"},
-		"broken, expired": {before: func(k *lockstate.Lock) { k.Break() }, holder: "b", seconds: 10, want: true, token: 11_000,
-			expires: 20 * time.Second, content: "a's"},
-		"repeat": {holder: "a", seconds: 4, data: []byte("new"), want: true, token: 1000, expires: 14 * time.Second,
-			content: "a's"},
-		"repeat of a broken lease": {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", seconds: 4, want: false, token: 1000,
-			expires: ttl, content: "a's"},
-		"repeat after expiry": {holder: "a", seconds: 10, want: true, token: 11_000, expires: 20 * time.Second, content: "a's"},
-		"with data": {holder: "b", seconds: 10, data: []byte("b's"), want: true, token: 11_000, expires: 20 * time.Second,
-			content: "b's"},
-		"with empty data": {holder: "b", seconds: 10, data: []byte{}, want: true, token: 11_000, expires: 20 * time.Second,
-			content: ""},
-		"replace": {holder: "b", replace: revision, want: true, token: 1001, expires: ttl, content: "a's"},
-		"replace after a renewal": {before: func(k *lockstate.Lock) { k.Renew("a", ttl, at(0)) }, holder: "b",
-			replace: func(*lockstate.Lock) driver.Revision { return driver.NewRevision("1000.1000") }, want: false, token: 1000, expires: ttl,
-			content: "a's"},
-		"replace without a revision": {holder: "b", replace: func(*lockstate.Lock) driver.Revision { return driver.Revision{} },
-			want: false, token: 1000, expires: ttl, content: "a's"},
+		"held":                     {nil, "", 9, "held by a 1000 [0 0 10] 10s a's", ""},
+		"held by another":          {[]step{acquire(b, 9)}, "-", 9, "held by a 1000 [0 0 10] 10s a's", ""},
+		"expired":                  {nil, "", 12, "free of a 1000 [0 0 10] 10s a's", "a expired @10"},
+		"expired, granted":         {[]step{acquire(b, 10)}, "+", 16, "held by b 11000 [10 10 20] 10s a's", "a expired @10"},
+		"expired, granted later":   {[]step{acquire(b, 15)}, "+", 16, "held by b 16000 [15 15 25] 10s a's", "a expired @10"},
+		"expired, granted again":   {[]step{acquire(a, 10)}, "+", 16, "held by a 11000 [10 10 20] 10s a's", "a expired @10"},
+		"expired, renewed":         {[]step{renew("a", ttl, 11)}, "+", 12, "held by a 1000 [0 11 21] 10s a's", ""},
+		"long expired, renewed":    {[]step{renew("a", ttl, 99)}, "+", 99, "held by a 1000 [0 99 109] 10s a's", ""},
+		"repeated, with data":      {[]step{acquire(withData(a, "new"), 4)}, "+", 4, "held by a 1000 [0 4 14] 10s a's", ""},
+		"refused and repeated":     {[]step{acquire(b, 1), acquire(brief, 1)}, "-+", 2, "held by a 1000 [0 1 10] 10s a's", ""},
+		"asked for as a reader":    {[]step{acquire(shared("a", time.Minute), 1)}, "-", 1, "held by a 1000 [0 0 10] 10s a's", ""},
+		"granted with data":        {[]step{acquire(itsData, 10)}, "+", 10, "held by b 11000 [10 10 20] 10s b's", "a expired @10"},
+		"granted with empty data":  {[]step{acquire(withData(b, ""), 10)}, "+", 10, "held by b 11000 [10 10 20] 10s ", "a expired @10"},
+		"replaced":                 {[]step{replace(b, 0)}, "+", 0, "held by b 1001 [0 0 10] 10s a's", "a taken over @0"},
+		"replaced later":           {[]step{replace(b, 4)}, "+", 5, "held by b 5000 [4 4 14] 10s a's", "a taken over @4"},
+		"replaced, outdated":       {[]step{outdated(b)}, "-", 0, "held by a 1000 [0 0 10] 10s a's", ""},
+		"replaced, no revision":    {[]step{acquire(b, 0)}, "-", 0, "held by a 1000 [0 0 10] 10s a's", ""},
+		"renewed":                  {[]step{renewA}, "+", 5, "held by a 1000 [0 4 14] 10s a's", ""},
+		"renewed, expired":         {[]step{renewA}, "+", 14, "free of a 1000 [0 4 14] 10s a's", "a expired @14"},
+		"renewed, not shortened":   {[]step{renew("a", time.Second, 4)}, "+", 4, "held by a 1000 [0 4 10] 10s a's", ""},
+		"renewed, longer":          {[]step{renew("a", time.Minute, 4)}, "+", 4, "held by a 1000 [0 4 64] 1m0s a's", ""},
+		"renewed by another":       {[]step{renew("b", ttl, 4)}, "-", 4, "held by a 1000 [0 0 10] 10s a's", ""},
+		"expired, by another":      {[]step{renew("b", ttl, 99)}, "-", 99, "free of a 1000 [0 0 10] 10s a's", "a expired @10"},
+		"renewed by nobody":        {[]step{releaseA, renew("", ttl, 0)}, "+-", 5, "free of a 1000 [0 0 10] 10s a's", "a released @1"},
+		"released":                 {[]step{release("a", 3)}, "+", 5, "free of a 1000 [0 0 10] 10s a's", "a released @3"},
+		"released twice":           {[]step{release("a", 3), release("a", 4)}, "+-", 5, "free of a 1000 [0 0 10] 10s a's", "a released @3"},
+		"released by another":      {[]step{release("b", 3)}, "-", 5, "held by a 1000 [0 0 10] 10s a's", ""},
+		"released by nobody":       {[]step{releaseA, release("", 1)}, "+-", 5, "free of a 1000 [0 0 10] 10s a's", "a released @1"},
+		"released, renewed":        {[]step{releaseA, renew("a", ttl, 0)}, "+-", 5, "free of a 1000 [0 0 10] 10s a's", "a released @1"},
+		"released, broken":         {[]step{releaseA, breaks()}, "+-", 5, "free of a 1000 [0 0 10] 10s a's", "a released @1"},
+		"released, granted":        {[]step{release("a", 3), acquire(b, 4)}, "++", 5, "held by b 5000 [4 4 14] 10s a's", "a released @3"},
+		"released, granted before": {[]step{releaseA, acquire(b, 0)}, "++", 0, "held by b 1001 [0 0 10] 10s a's", "a released @1"},
+		"granted, renewed by the last": {[]step{releaseA, acquire(request("b", 5*time.Second), 1), renew("a", ttl, 0)}, "++-", 1,
+			"held by b 2000 [1 1 6] 5s a's", "a released @1"},
+		"both released": {[]step{release("a", 3), acquire(b, 4), release("b", 5)}, "+++", 5, "free of b 5000 [4 4 14] 10s a's",
+			"b released @5, a released @3"},
+		"broken":                {[]step{breaks()}, "=", 5, "held by a 1000 [0 0 10] 10s a's!", ""},
+		"broken twice":          {[]step{breaks(), breaks()}, "=-", 5, "held by a 1000 [0 0 10] 10s a's!", ""},
+		"broken, expired":       {[]step{breaks()}, "=", 12, "free of a 1000 [0 0 10] 10s a's", "a broken @10"},
+		"broken, asked for":     {[]step{breaks(), acquire(b, 9)}, "=-", 9, "held by a 1000 [0 0 10] 10s a's!", ""},
+		"broken, granted":       {[]step{breaks(), acquire(b, 10)}, "=+", 10, "held by b 11000 [10 10 20] 10s a's", "a broken @10"},
+		"broken, granted later": {[]step{breaks(), acquire(b, 11)}, "=+", 12, "held by b 12000 [11 11 21] 10s a's", "a broken @10"},
+		"broken, repeated":      {[]step{breaks(), acquire(a, 4)}, "=-", 4, "held by a 1000 [0 0 10] 10s a's!", ""},
+		"broken, renewed":       {[]step{breaks(), renewA}, "=-", 4, "held by a 1000 [0 0 10] 10s a's!", ""},
+		"broken, renewed late":  {[]step{breaks(), renew("a", ttl, 99)}, "=-", 99, "free of a 1000 [0 0 10] 10s a's", "a broken @10"},
+		"broken, released":      {[]step{breaks(), release("a", 5)}, "=+", 6, "free of a 1000 [0 0 10] 10s a's", "a broken @5"},
+		"freed":                 {[]step{breakNow(6), breakNow(7)}, "+-", 8, "free of a 1000 [0 0 10] 10s a's", "a freed @6"},
+		"freed, granted":        {[]step{breakNow(1), acquire(b, 0)}, "++", 0, "held by b 1001 [0 0 10] 10s a's", "a freed @1"},
+		"broken, freed":         {[]step{breaks(), breakNow(6)}, "=+", 8, "free of a 1000 [0 0 10] 10s a's", "a freed @6"},
+		"ended by the store":    {[]step{endedByTheStore(driver.EndExpired)}, "+", 1, "free of a 1000 [0 0 10] 10s a's", "a expired"},
+		"released, not kept":    {[]step{lost}, "+", 5, "free of a 1000 [0 0 10] 10s a's", "a unknown"},
+		"granted after that": {[]step{lost, acquire(b, 4), release("b", 5)}, "+++", 6, "free of b 5000 [4 4 14] 10s a's",
+			"b released @5, a unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := heldByA(t)
-			if c.before != nil {
-				c.before(k)
+			done := ""
+			for _, step := range c.steps {
+				before := k.Record("n", at(0)).Revision
+				changed := step(k)
+				same := k.Record("n", at(0)).Revision == before
+				done += map[[2]bool]string{{false, true}: "-", {true, true}: "=", {true, false}: "+"}[[2]bool{changed, same}]
 			}
-			req := request(c.holder, ttl)
-			req.Data = c.data
-			if c.replace != nil {
-				req.Replace = c.replace(k)
-			}
-			got := k.Acquire(req, c.holder, at(c.seconds))
-			if got != c.want || k.Token != c.token || k.Expires != c.expires || string(k.Data) != c.content {
-				t.Errorf("granted %v, token %d, expires at %v, data %q;\nwant %v, %d, %v, %q",
-					got, k.Token, k.Expires, k.Data, c.want, c.token, c.expires, c.content)
-			}
-			if holder := map[bool]string{true: c.holder, false: "a"}[got]; k.Holder != holder || k.Owner != holder {
-				t.Errorf("holder %q and owner %q, want %q", k.Holder, k.Owner, holder)
-			}
-			if c.want && k.Broken {
-				t.Error("the grant is broken")
+			for range 2 { // reading changes nothing
+				r := k.Record("n", at(c.at))
+				if got := described(k, r); done != c.done || got != c.record {
+					t.Errorf("%s %q, want %s %q", done, got, c.done, c.record)
+				}
+				held := strings.HasPrefix(c.record, "held")
+				if r.Name != "n" || r.RemainingKnown != held || held && r.Remaining != k.Expires-at(c.at).Elapsed || r.Revision.IsZero() == held ||
+					held && k.Holder != r.Owner || len(k.Readers) > 0 {
+					t.Errorf("got %+v of the holder %q", r, k.Holder)
+				}
+				if got := ends(k.PastHolders(driver.MaxHistory, at(c.at))); got != c.history {
+					t.Errorf("the history is %q, want %q", got, c.history)
+				}
+				clear(r.Data) // a copy
 			}
 		})
 	}
+	if past := new(lockstate.Lock).PastHolders(driver.MaxHistory, at(0)); len(past) != 0 {
+		t.Errorf("a lock that was never granted has the history %+v", past)
+	}
+}
+
+// outdated is a request that replaces the holder by a revision that the lock does not have: that of another renewal.
+func outdated(req driver.Request) step {
+	return func(k *lockstate.Lock) bool {
+		other := *k
+		other.Renew(k.Holder, k.TTL, at(0))
+		req.Replace = other.Record("n", at(0)).Revision
+		return acquire(req, 0)(k)
+	}
+}
+
+// described is a record in short, with a ! if it is broken.
+func described(k *lockstate.Lock, r driver.Record) string {
+	by := map[driver.State]string{driver.StateHeld: "by", driver.StateFree: "of"}[r.State]
+	text := fmt.Sprintf("%v %s %s %d [%v %v %v] %v %s", r.State, by, r.Owner, r.Token,
+		r.AcquiredAt.Sub(start).Seconds(), r.RenewedAt.Sub(start).Seconds(), k.Expires.Seconds(), k.TTL, r.Data)
+	return text + map[bool]string{true: "!"}[r.Broken]
 }
 
 // A token is greater than the last one even if the clock steps back, or stands before 1970.
@@ -149,97 +236,6 @@ func TestTokensRise(t *testing.T) {
 	var first lockstate.Lock
 	if first.Acquire(request("a", time.Second), "a", lockstate.Moment{Wall: time.Unix(-1000, 0)}); first.Token != 1 {
 		t.Errorf("the first token is %d with a clock before 1970, want 1", first.Token)
-	}
-}
-
-func TestRenew(t *testing.T) {
-	for name, c := range map[string]struct {
-		before  func(k *lockstate.Lock)
-		holder  string
-		ttl     time.Duration
-		seconds int
-		want    bool
-		expires time.Duration
-		longest time.Duration
-	}{
-		"extends": {holder: "a", ttl: 10 * time.Second, seconds: 4, want: true, expires: 14 * time.Second,
-			longest: 10 * time.Second},
-		"never shortens": {holder: "a", ttl: time.Second, seconds: 4, want: true, expires: 10 * time.Second, longest: 10 * time.Second},
-		"longer":         {holder: "a", ttl: time.Minute, seconds: 4, want: true, expires: 64 * time.Second, longest: time.Minute},
-		"expired, but not taken": {holder: "a", ttl: 10 * time.Second, seconds: 99, want: true, expires: 109 * time.Second,
-			longest: 10 * time.Second},
-		"another's": {holder: "b", ttl: 10 * time.Second, seconds: 4, want: false, expires: 10 * time.Second,
-			longest: 10 * time.Second},
-		"another's, expired": {holder: "b", ttl: 10 * time.Second, seconds: 99, want: false, expires: 10 * time.Second,
-			longest: 10 * time.Second},
-		"nobody's": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "", ttl: 10 * time.Second, want: false,
-			expires: 10 * time.Second, longest: 10 * time.Second},
-		"released": {before: func(k *lockstate.Lock) { k.Release("a", at(1)) }, holder: "a", ttl: 10 * time.Second, want: false,
-			expires: 10 * time.Second, longest: 10 * time.Second},
-		"broken": {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 4, want: false,
-			expires: 10 * time.Second, longest: 10 * time.Second},
-		"broken, expired": {before: func(k *lockstate.Lock) { k.Break() }, holder: "a", ttl: 10 * time.Second, seconds: 99, want: false,
-			expires: 10 * time.Second, longest: 10 * time.Second},
-		"after another's grant": {before: func(k *lockstate.Lock) {
-			k.Release("a", at(1))
-			k.Acquire(request("b", 5*time.Second), "b", at(1))
-		}, holder: "a", ttl: 10 * time.Second, want: false, expires: 6 * time.Second, longest: 5 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := heldByA(t)
-			if c.before != nil {
-				c.before(k)
-			}
-			before := k.Record("n", at(0)).Revision
-			got := k.Renew(c.holder, c.ttl, at(c.seconds))
-			if got != c.want || k.Expires != c.expires || k.TTL != c.longest {
-				t.Errorf("renewed %v, expires at %v, TTL %v; want %v, %v, %v", got, k.Expires, k.TTL, c.want, c.expires, c.longest)
-			}
-			if changed := k.Record("n", at(0)).Revision != before; changed != c.want {
-				t.Errorf("the revision changed: %v, want %v", changed, c.want)
-			}
-		})
-	}
-}
-
-func TestReleaseAndBreak(t *testing.T) {
-	release := func(holder string) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool { return k.Release(holder, at(1)) }
-	}
-	breakNow := func(k *lockstate.Lock) bool { return k.BreakNow(at(1)) }
-	breakIt := func(k *lockstate.Lock) bool { return k.Break() }
-	for name, c := range map[string]struct {
-		steps  []func(*lockstate.Lock) bool
-		want   []bool
-		state  driver.State
-		broken bool
-	}{
-		"release":            {[]func(*lockstate.Lock) bool{release("a")}, []bool{true}, driver.StateFree, false},
-		"release again":      {[]func(*lockstate.Lock) bool{release("a"), release("a")}, []bool{true, false}, driver.StateFree, false},
-		"release by another": {[]func(*lockstate.Lock) bool{release("b")}, []bool{false}, driver.StateHeld, false},
-		"release by nobody":  {[]func(*lockstate.Lock) bool{release("a"), release("")}, []bool{true, false}, driver.StateFree, false},
-		"break":              {[]func(*lockstate.Lock) bool{breakIt}, []bool{true}, driver.StateHeld, true},
-		"break again": {[]func(*lockstate.Lock) bool{breakIt, breakIt}, []bool{true, false},
-			driver.StateHeld, true},
-		"break, then release": {[]func(*lockstate.Lock) bool{breakIt, release("a")}, []bool{true, true}, driver.StateFree, false},
-		"break a free lock": {[]func(*lockstate.Lock) bool{release("a"), breakIt}, []bool{true, false}, driver.StateFree,
-			false},
-		"break now": {[]func(*lockstate.Lock) bool{breakNow, breakNow}, []bool{true, false}, driver.StateFree, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := heldByA(t)
-			for i, step := range c.steps {
-				if got := step(k); got != c.want[i] {
-					t.Errorf("step %d reports %v, want %v", i+1, got, c.want[i])
-				}
-			}
-			if k.Broken != c.broken {
-				t.Errorf("the lock is broken: %v, want %v", k.Broken, c.broken)
-			}
-			if r := k.Record("n", at(1)); r.State != c.state || r.Broken != c.broken || r.Token != 1000 || string(r.Data) != "a's" {
-				t.Errorf("state %v, broken %v, token %d, data %q; want %v, %v, 1000, %q", r.State, r.Broken, r.Token, r.Data, c.state, c.broken, "a's")
-			}
-		})
 	}
 }
 
@@ -270,34 +266,6 @@ func TestWrite(t *testing.T) {
 			data[0] = 'x' // the lock has its own copy
 			if !errors.Is(err, c.want) || string(k.Data) != want || k.DataRevision() != revision {
 				t.Errorf("error %v, data %q, revision %+v; want %v, %q, %+v", err, k.Data, k.DataRevision(), c.want, want, revision)
-			}
-		})
-	}
-}
-
-func TestRecord(t *testing.T) {
-	k := heldByA(t)
-	k.Renew("a", 10*time.Second, at(4))
-	for name, c := range map[string]struct {
-		seconds   int
-		state     driver.State
-		remaining time.Duration
-	}{
-		"held":    {5, driver.StateHeld, 9 * time.Second},
-		"expired": {14, driver.StateFree, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := k.Record("n", at(c.seconds))
-			held := c.state == driver.StateHeld
-			if r.Name != "n" || r.State != c.state || r.Remaining != c.remaining || r.RemainingKnown != held || r.Revision.IsZero() == held {
-				t.Errorf("got %+v, want state %v with %v left", r, c.state, c.remaining)
-			}
-			if r.Owner != "a" || r.Token != 1000 || !r.AcquiredAt.Equal(start) || !r.RenewedAt.Equal(start.Add(4*time.Second)) {
-				t.Errorf("got %+v, want the last grant to a", r)
-			}
-			r.Data[0] = 'x' // the record is a copy
-			if string(k.Data) != "a's" {
-				t.Errorf("a change of the record changed the lock's data to %q", k.Data)
 			}
 		})
 	}

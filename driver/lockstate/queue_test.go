@@ -82,45 +82,46 @@ func TestNewcomerThatWaitedForTheReleasePassesNobody(t *testing.T) {
 	}
 }
 
-// A grant removes the caller and the two that were woken before it. Those behind them were not woken, and
+// A grant removes the caller and those before it that the release woke: two, or one of a long queue. Those behind them were not woken, and
 // stay. If the lock was not free, nobody was woken.
 func TestGrantKeepsWaitersThatNobodyWoke(t *testing.T) {
 	const released = time.Second
-	for name, c := range map[string]struct {
-		waiter   string
-		replaced bool
-		want     []string
+	for _, c := range []struct {
+		length, who int // a newcomer is behind all
+		replaced    bool
+		stay        []int // of those before it
 	}{
-		"first":                  {"1", false, []string{"2", "3", "4", "5", "6"}},
-		"second":                 {"2", false, []string{"3", "4", "5", "6"}},
-		"third":                  {"3", false, []string{"4", "5", "6"}},
-		"fourth":                 {"4", false, []string{"3", "5", "6"}},
-		"newcomer":               {"7", false, []string{"3", "4", "5", "6"}},
-		"fourth, by replacement": {"4", true, []string{"1", "2", "3", "5", "6"}},
-		"newcomer that replaces": {"7", true, []string{"1", "2", "3", "4", "5", "6"}},
+		{1, 1, false, nil}, {2, 2, false, nil}, {3, 3, false, nil}, {6, 1, false, nil}, {6, 2, false, nil}, {6, 3, false, nil},
+		{6, 4, false, []int{3}}, {6, 7, false, []int{3, 4, 5, 6}}, {6, 4, true, []int{1, 2, 3}}, {6, 7, true, []int{1, 2, 3, 4, 5, 6}},
+		{driver.LongQueue, 4, false, []int{3}}, {driver.LongQueue + 1, 4, false, []int{2, 3}},
 	} {
 		var k lockstate.Lock
 		moment := func(at time.Duration) lockstate.Moment { return lockstate.Moment{Elapsed: at, Wall: start.Add(at)} }
 		k.Acquire(request("holder", time.Minute), "holder", moment(0))
-		for i := range 6 {
-			k.Queue = append(k.Queue, lockstate.Waiter{ID: fmt.Sprint(i + 1), Until: time.Hour})
+		var want, got []string
+		for i := range c.length {
+			id := fmt.Sprint(i + 1)
+			k.Queue = append(k.Queue, lockstate.Waiter{ID: id, Until: time.Hour})
+			if i+1 > c.who || slices.Contains(c.stay, i+1) {
+				want = append(want, id)
+			}
 		}
-		req := request(c.waiter, time.Minute)
+		who := fmt.Sprint(c.who)
+		req := request(who, time.Minute)
 		if c.replaced {
 			req.Replace = k.Record("job", moment(0)).Revision
 		} else {
 			k.Release("holder", moment(released))
 			k.Expires = released
 		}
-		if !k.AcquireInTurn(req, c.waiter, c.waiter, moment(released+driver.MaxTurn)) {
-			t.Errorf("%s: refused", name)
+		if !k.AcquireInTurn(req, who, who, moment(released+driver.MaxTurn)) {
+			t.Errorf("%+v: refused", c)
 		}
-		var got []string
 		for _, w := range k.Queue {
 			got = append(got, w.ID)
 		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: the queue is %v, want %v", name, got, c.want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v: the queue is %v, want %v", c, got, want)
 		}
 	}
 }
@@ -174,28 +175,6 @@ func TestWoken(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) || !slices.Equal(k.Queue, before) {
 			t.Errorf("%s: %v are woken, want %v; the queue is %v", name, got, c.want, k.Queue)
-		}
-	}
-}
-
-// A grant of a free lock removes those waiters before the new holder that the release woke: two, or one of a long queue.
-func TestPassed(t *testing.T) {
-	now := lockstate.Moment{Elapsed: time.Minute, Wall: start}
-	for length, want := range map[int][]string{1: {}, 2: {}, 3: {}, driver.LongQueue: {"3"}, driver.LongQueue + 1: {"2", "3"}} {
-		k := lockstate.Lock{}
-		for i := range length {
-			k.Queue = append(k.Queue, lockstate.Waiter{ID: fmt.Sprint(i + 1), Until: time.Hour})
-		}
-		who := fmt.Sprint(min(length, 4))
-		if !k.AcquireInTurn(request(who, time.Minute), who, who, now) {
-			t.Fatalf("%d waiters: the lock is not granted, although its reservation is over", length)
-		}
-		var left []string
-		for _, w := range k.Queue[:max(len(k.Queue)-max(length-4, 0), 0)] {
-			left = append(left, w.ID)
-		}
-		if !slices.Equal(left, want) {
-			t.Errorf("%d waiters: before %s remain %v, want %v", length, who, left, want)
 		}
 	}
 }

@@ -178,36 +178,30 @@ func TestRandomQueueOfReadersAndWriters(t *testing.T) {
 // The last valid lease of a shared lock ends by a release or a break. The lock is free from then on, not since an expiry before, so it is
 // reserved for the first waiter. The reader whose lease had expired has ended as expired, when it did.
 func TestDeadReaderDoesNotEndTheTurnOfAWriter(t *testing.T) {
-	for name, end := range map[string]func(k *lockstate.Lock, now lockstate.Moment) bool{
-		"release":  func(k *lockstate.Lock, now lockstate.Moment) bool { return k.Release("b", now) },
-		"BreakNow": func(k *lockstate.Lock, now lockstate.Moment) bool { return k.BreakNow(now, k.Token) },
+	for history, end := range map[string]func(l *line){
+		"rb released @30, ra expired @10": func(l *line) { l.ends("rb") },
+		"rb freed @30, ra expired @10":    func(l *line) { l.BreakNow(l.now, l.Token); l.Expires = l.now.Elapsed },
 	} {
-		k := new(lockstate.Lock)
-		read := func(id string, ttl time.Duration) bool {
-			req := request(id, ttl)
-			req.Mode = driver.Shared
-			return k.AcquireInTurn(req, id, id, at(0))
-		}
-		if !read("a", 10*time.Second) || !read("b", time.Minute) {
+		l := &line{now: at(0)}
+		if !l.Acquire(shared("ra", 10*time.Second), "ra", l.now) || !l.ask("rb") {
 			t.Fatal("a reader was refused")
 		}
-		waiting := request("w", time.Minute)
-		waiting.QueueFor = time.Hour
-		if k.AcquireInTurn(waiting, "w", "w", at(20)) || !end(k, at(30)) || k.Holder != "" || len(k.Readers) > 0 {
-			t.Fatalf("%s: %+v", name, k)
+		l.now = at(20)
+		if l.ask("w") {
+			t.Error("a writer beside a reader")
 		}
-		k.Expires = at(30).Elapsed // as a store with a queue sets it
-		newcomer := request("c", time.Minute)
-		newcomer.Mode = driver.Shared
-		if k.AcquireInTurn(newcomer, "c", "c", at(30)) {
-			t.Errorf("%s: a reader that has just come overtook a writer", name)
+		l.now = at(30)
+		if end(l); l.Holder != "" || len(l.Readers) > 0 {
+			t.Fatalf("%s: %+v", history, l.Lock)
 		}
-		if k.Renew("a", time.Minute, at(30)) {
-			t.Errorf("%s: a reader whose lease had expired has the lock again", name)
+		if l.ask("rc") {
+			t.Errorf("%s: a reader that has just come overtook a writer", history)
 		}
-		want := map[string]string{"release": "b released @30, a expired @10", "BreakNow": "b freed @30, a expired @10"}[name]
-		if got := ends(k.PastHolders(driver.MaxHistory, at(30))); got != want {
-			t.Errorf("%s: the history is %s, want %s", name, got, want)
+		if l.Renew("ra", time.Minute, l.now) {
+			t.Errorf("%s: a reader whose lease had expired has the lock again", history)
+		}
+		if got := ends(l.PastHolders(driver.MaxHistory, l.now)); got != history {
+			t.Errorf("the history is %s, want %s", got, history)
 		}
 	}
 }

@@ -42,78 +42,54 @@ func holders(r driver.Record) string {
 	return strings.Join(all, ", ")
 }
 
-// Readers share the lock, a writer excludes them, and each lease ends by itself.
+// both is a step after another, which must have an effect.
+func both(one, two step) step { return func(k *lockstate.Lock) bool { return one(k) && two(k) } }
+
+// Readers share the lock, a writer excludes them, and each lease ends by itself. The mode of a lease never changes: two readers that both
+// wait to become the writer would wait for each other.
 func TestReaders(t *testing.T) {
 	const ttl = 10 * time.Second
-	acquire := func(req driver.Request, seconds int) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool { return k.Acquire(req, req.Owner, at(seconds)) }
-	}
-	renew := func(holder string, seconds int) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool { return k.Renew(holder, ttl, at(seconds)) }
-	}
-	release := func(holder string, seconds int) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool { return k.Release(holder, at(seconds)) }
-	}
-	replace := func(req driver.Request) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool {
-			req.Replace = k.Record("n", at(0)).Revision
-			return k.Acquire(req, req.Owner, at(2))
-		}
-	}
-	breaks := func(only ...uint64) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool { return k.Break(only...) }
-	}
-	breakNow := func(only ...uint64) func(*lockstate.Lock) bool {
-		return func(k *lockstate.Lock) bool { return k.BreakNow(at(2), only...) }
-	}
 	for name, c := range map[string]struct { // a has token 1000, b 1001
-		do      func(*lockstate.Lock) bool
+		do      step
 		want    bool
 		at      int
 		holders string
 		history string
 	}{
-		"another reader":         {acquire(shared("c", ttl), 4), true, 4, "held, a 1000 6s, b 1001 6s, c 5000 10s", ""},
-		"another after expiry":   {acquire(shared("c", ttl), 10), true, 10, "held, c 11000 10s", "b expired @10, a expired @10"},
-		"a repeat":               {acquire(shared("a", ttl), 4), true, 4, "held, a 1000 10s, b 1001 6s", ""},
-		"a repeat after expiry":  {acquire(shared("a", ttl), 12), true, 12, "held, a 13000 10s", "b expired @10, a expired @10"},
-		"a writer":               {acquire(request("c", ttl), 9), false, 9, "held, a 1000 1s, b 1001 1s", ""},
-		"a writer after expiry":  {acquire(request("c", ttl), 10), true, 10, "held", "b expired @10, a expired @10"},
-		"an upgrade":             {acquire(request("a", ttl), 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
-		"a renewal":              {renew("a", 4), true, 4, "held, a 1000 10s, b 1001 6s", ""},
-		"a renewal after expiry": {renew("a", 12), true, 12, "held, a 1000 10s", ""},
-		"a renewal by nobody":    {renew("c", 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
-		"a renewal by all":       {renew(lockstate.Shared, 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
-		"a release":              {release("a", 4), true, 4, "held, b 1001 6s", "a released @4"},
-		"a release of the last": {func(k *lockstate.Lock) bool { return k.Release("b", at(3)) && k.Release("a", at(4)) },
-			true, 5, "free", "b released @3, a released @4"},
-		"a release by another":    {release("c", 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
-		"a release of all":        {release(lockstate.Shared, 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
-		"expiry":                  {renew("b", 4), true, 11, "held, b 1001 3s", ""},
-		"expiry of all":           {renew("b", 4), true, 15, "free", "b expired @14, a expired @10"},
-		"a writer that replaces":  {replace(request("c", ttl)), true, 2, "held", "b taken over @2, a taken over @2"},
-		"a broken reader":         {breaks(1000), true, 2, "held, a 1000 8s!, b 1001 8s", ""},
-		"a broken reader expires": {breaks(1000), true, 12, "free", "b expired @10, a broken @10"},
-		"a broken reader's release": {func(k *lockstate.Lock) bool { return k.Break(1000) && k.Release("a", at(3)) },
-			true, 3, "held, b 1001 7s", "a broken @3"},
-		"a broken reader's renewal": {func(k *lockstate.Lock) bool { return k.Break(1000) && k.Renew("a", ttl, at(3)) },
-			false, 3, "held, a 1000 7s!, b 1001 7s", ""},
-		"a broken reader's repeat": {func(k *lockstate.Lock) bool { k.Break(1000); return k.Acquire(shared("a", ttl), "a", at(3)) },
-			false, 3, "held, a 1000 7s!, b 1001 7s", ""},
-		"the renewal of another": {func(k *lockstate.Lock) bool { return k.Break(1000) && k.Renew("b", ttl, at(3)) },
-			true, 3, "held, a 1000 7s!, b 1001 10s", ""},
-		"broken twice": {func(k *lockstate.Lock) bool { k.Break(1000); return k.Break(1000) },
-			false, 3, "held, a 1000 7s!, b 1001 7s", ""},
-		"all broken":                {breaks(), true, 2, "held, a 1000 8s!, b 1001 8s!", ""},
-		"nobody broken":             {breaks(999), false, 2, "held, a 1000 8s, b 1001 8s", ""},
-		"one freed":                 {breakNow(1001), true, 2, "held, a 1000 8s", "b freed @2"},
-		"all freed":                 {breakNow(), true, 2, "free", "b freed @2, a freed @2"},
-		"all freed by their tokens": {breakNow(1000, 1001), true, 2, "free", "b freed @2, a freed @2"},
-		"nobody freed":              {breakNow(999), false, 2, "held, a 1000 8s, b 1001 8s", ""},
-		"ended by the store": {func(k *lockstate.Lock) bool { k.End(driver.EndUnknown, time.Time{}); return true },
-			true, 2, "free", "b unknown, a unknown"},
-		"a writer after the release": {func(k *lockstate.Lock) bool { k.BreakNow(at(1)); return k.Acquire(request("c", ttl), "c", at(2)) },
-			true, 2, "held", "b freed @1, a freed @1"},
+		"another reader":                {acquire(shared("c", ttl), 4), true, 4, "held, a 1000 6s, b 1001 6s, c 5000 10s", ""},
+		"another after expiry":          {acquire(shared("c", ttl), 10), true, 10, "held, c 11000 10s", "b expired @10, a expired @10"},
+		"a repeat":                      {acquire(shared("a", ttl), 4), true, 4, "held, a 1000 10s, b 1001 6s", ""},
+		"a repeat after expiry":         {acquire(shared("a", ttl), 12), true, 12, "held, a 13000 10s", "b expired @10, a expired @10"},
+		"a writer":                      {acquire(request("c", ttl), 9), false, 9, "held, a 1000 1s, b 1001 1s", ""},
+		"a writer after expiry":         {acquire(request("c", ttl), 10), true, 10, "held", "b expired @10, a expired @10"},
+		"an upgrade":                    {acquire(request("a", ttl), 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
+		"an upgrade of the only reader": {both(release("b", 1), acquire(request("a", ttl), 4)), false, 4, "held, a 1000 6s", "b released @1"},
+		"a renewal":                     {renew("a", ttl, 4), true, 4, "held, a 1000 10s, b 1001 6s", ""},
+		"a renewal after expiry":        {renew("a", ttl, 12), true, 12, "held, a 1000 10s", ""},
+		"a renewal by nobody":           {renew("c", ttl, 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
+		"a renewal by all":              {renew(lockstate.Shared, ttl, 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
+		"a release":                     {release("a", 4), true, 4, "held, b 1001 6s", "a released @4"},
+		"a release of the last":         {both(release("b", 3), release("a", 4)), true, 5, "free", "b released @3, a released @4"},
+		"a release by another":          {release("c", 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
+		"a release of all":              {release(lockstate.Shared, 4), false, 4, "held, a 1000 6s, b 1001 6s", ""},
+		"expiry":                        {renew("b", ttl, 4), true, 11, "held, b 1001 3s", ""},
+		"expiry of all":                 {renew("b", ttl, 4), true, 15, "free", "b expired @14, a expired @10"},
+		"a writer that replaces":        {replace(request("c", ttl), 2), true, 2, "held", "b taken over @2, a taken over @2"},
+		"a broken reader":               {breaks(1000), true, 2, "held, a 1000 8s!, b 1001 8s", ""},
+		"a broken reader expires":       {breaks(1000), true, 12, "free", "b expired @10, a broken @10"},
+		"a broken reader's release":     {both(breaks(1000), release("a", 3)), true, 3, "held, b 1001 7s", "a broken @3"},
+		"a broken reader's renewal":     {both(breaks(1000), renew("a", ttl, 3)), false, 3, "held, a 1000 7s!, b 1001 7s", ""},
+		"a broken reader's repeat":      {both(breaks(1000), acquire(shared("a", ttl), 3)), false, 3, "held, a 1000 7s!, b 1001 7s", ""},
+		"the renewal of another":        {both(breaks(1000), renew("b", ttl, 3)), true, 3, "held, a 1000 7s!, b 1001 10s", ""},
+		"broken twice":                  {both(breaks(1000), breaks(1000)), false, 3, "held, a 1000 7s!, b 1001 7s", ""},
+		"all broken":                    {breaks(), true, 2, "held, a 1000 8s!, b 1001 8s!", ""},
+		"nobody broken":                 {breaks(999), false, 2, "held, a 1000 8s, b 1001 8s", ""},
+		"one freed":                     {breakNow(2, 1001), true, 2, "held, a 1000 8s", "b freed @2"},
+		"all freed":                     {breakNow(2), true, 2, "free", "b freed @2, a freed @2"},
+		"all freed by their tokens":     {breakNow(2, 1000, 1001), true, 2, "free", "b freed @2, a freed @2"},
+		"nobody freed":                  {breakNow(2, 999), false, 2, "held, a 1000 8s, b 1001 8s", ""},
+		"ended by the store":            {endedByTheStore(driver.EndUnknown), true, 2, "free", "b unknown, a unknown"},
+		"a writer after the release":    {both(breakNow(1), acquire(request("c", ttl), 2)), true, 2, "held", "b freed @1, a freed @1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := readBy(t, "a", "b")
@@ -134,22 +110,6 @@ func TestReaders(t *testing.T) {
 				t.Errorf("the holder of a lock with the record %q is %q", c.holders, k.Holder)
 			}
 		})
-	}
-}
-
-// The mode of a lease never changes: an ID that holds the lock in one mode is refused in the other, since two readers
-// that both wait to become the writer would wait for each other.
-func TestNoUpgradeAndNoDowngrade(t *testing.T) {
-	k := readBy(t, "a")
-	if k.Acquire(request("a", time.Minute), "a", at(1)) {
-		t.Error("the only reader became the writer by the same ID")
-	}
-	k = heldByA(t)
-	if k.Acquire(shared("a", time.Minute), "a", at(1)) {
-		t.Error("the writer became a reader by the same ID")
-	}
-	if k.Holder != "a" || len(k.Readers) > 0 || k.Expires != 10*time.Second {
-		t.Errorf("a refused request left %+v", k)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -30,7 +31,8 @@ func refused(n int) func(*Positions[string], time.Duration) {
 	return func(p *Positions[string], _ time.Duration) { p.Refused("n", n) }
 }
 
-// When the queue is left, for each way in which a wait can go. A call that leaves it takes a second.
+// When the queue is left, for each way in which a wait can go. A call that leaves it takes a second. One that has failed is repeated once,
+// unless somebody waits again by then.
 func TestPositions(t *testing.T) {
 	const call = time.Second
 	for what, test := range map[string]struct {
@@ -76,6 +78,14 @@ func TestPositions(t *testing.T) {
 			{1200, sent}, {1201, granted}, {1201, end("b")}}, []int{106}, nil},
 		"one crosses the call and has gone when it ends": {[]step{{0, begin("a")}, {0, sent}, {1, refused(1)}, {6, end("a")}, {200, begin("b")},
 			{200, sent}, {210, refused(1)}, {220, end("b")}}, []int{106, 1106}, nil},
+		"failed, nobody waits": {[]step{{0, begin("a")}, {0, sent}, {1, refused(1)}, {6, end("a")}}, []int{106, 11106}, nil},
+		"failed, and somebody waits again": {[]step{{0, begin("a")}, {0, sent}, {1, refused(1)}, {6, end("a")}, {200, begin("b")},
+			{29_000, sent}, {29_001, granted}, {29_001, end("b")}}, []int{106}, nil},
+		// Somebody waits meanwhile, and gives up before a request: a position that the failed call may have left is left.
+		"failed once, somebody came during the call": {[]step{{0, begin("a")}, {0, sent}, {1, refused(1)}, {6, end("a")},
+			{200, begin("b")}, {1200, end("b")}}, []int{106, 1300}, nil},
+		"failed once, somebody came before it is repeated": {[]step{{0, begin("a")}, {0, sent}, {1, refused(1)}, {6, end("a")},
+			{2000, begin("b")}, {2100, end("b")}}, []int{106, 2200}, nil},
 		"a late request may arrive, and another waits": {[]step{{0, begin("a")}, {0, sent}, {6, end("a")}, {200, begin("b")}, {2000, sent},
 			{2001, failed}, {3000, end("b")}}, []int{106, 3100, 14100}, nil},
 	} {
@@ -89,7 +99,8 @@ func TestPositions(t *testing.T) {
 				test.steps[next].do(&p, now)
 			}
 			if leaving != nil && now >= returns {
-				lost, leaving = append(lost, p.Left(now, leaving, false, false)...), nil
+				fails := strings.HasPrefix(what, "failed,") || strings.HasPrefix(what, "failed once,") && len(left) == 1
+				lost, leaving = append(lost, p.Left(now, leaving, fails, false)...), nil
 			}
 			if leaving == nil {
 				names, due := p.Due(now, false)
@@ -105,67 +116,6 @@ func TestPositions(t *testing.T) {
 		}
 		if len(p.names) > 0 || !p.Idle() {
 			t.Errorf("%s: %d names are remembered, idle: %v", what, len(p.names), p.Idle())
-		}
-	}
-}
-
-// A call that has failed is repeated once, unless somebody waits again by then, or the process ends.
-func TestPositionsAfterAFailedCall(t *testing.T) {
-	for what, test := range map[string]struct {
-		ending, waits bool
-		calls         int
-	}{"nobody waits": {calls: 2}, "somebody waits again": {waits: true, calls: 1}, "at the end": {ending: true, calls: 1}} {
-		var p Positions[string]
-		p.Begin("n", "a")
-		p.Sent("n")
-		p.Refused("n", 1)
-		p.End(0, "n", "a")
-		calls := 0
-		for now := time.Duration(0); now < 10*LeaveAgain; now += LeaveDelay {
-			names, _ := p.Due(now, test.ending)
-			if len(names) == 0 {
-				continue
-			}
-			if calls++; test.waits {
-				p.Begin("n", "b")
-			}
-			p.Left(now, names, true, test.ending)
-		}
-		if calls != test.calls {
-			t.Errorf("%s: %d calls, want %d", what, calls, test.calls)
-		}
-		if !p.Idle() || len(p.names) > 0 != test.waits {
-			t.Errorf("%s: idle: %t, %d names are remembered", what, p.Idle(), len(p.names))
-		}
-	}
-}
-
-// A position that a failed call may have left is still left if somebody begins to wait meanwhile and gives up before a request.
-func TestPositionAfterAFailedCallAndAWaiterWithoutARequest(t *testing.T) {
-	for _, during := range []bool{true, false} {
-		var p Positions[string]
-		p.Begin("n", "a")
-		p.Sent("n")
-		p.Refused("n", 1)
-		p.End(0, "n", "a")
-		names, _ := p.Due(LeaveDelay, false)
-		if during {
-			p.Begin("n", "b") // while the call is under way
-		}
-		p.Left(LeaveDelay, names, true, false)
-		if !during {
-			p.Begin("n", "b") // before the call is repeated
-		}
-		p.End(LeaveDelay, "n", "b")
-		left := 0
-		for now := LeaveDelay; now < 3*LeaveAgain; now += 100 * time.Millisecond {
-			if names, _ := p.Due(now, false); len(names) > 0 {
-				left++
-				p.Left(now, names, false, false)
-			}
-		}
-		if left != 1 {
-			t.Errorf("during=%t: left %d times after the failed call, want 1", during, left)
 		}
 	}
 }
@@ -194,8 +144,14 @@ func TestPositionsAtTheEnd(t *testing.T) {
 		}
 		p.Left(want.at, names, false, true)
 	}
-	if !p.Idle() || len(p.names) > 0 {
-		t.Error("something is left to do")
+	begin("a")(&p, 0)
+	sent(&p, 0)
+	refused(1)(&p, 0)
+	end("a")(&p, 0)
+	names, _ := p.Due(LeaveDelay, true)
+	p.Left(LeaveDelay, names, true, true) // a call that fails is not repeated
+	if again, _ := p.Due(time.Hour, true); len(names) != 1 || len(again) > 0 || !p.Idle() || len(p.names) > 0 {
+		t.Errorf("after %v and %v something is left to do", names, again)
 	}
 }
 

@@ -72,6 +72,17 @@ func opened(t *testing.T) *drive {
 	return d
 }
 
+// failedOnce is a stream that has failed for a minute, and whose watch has gone.
+func failedOnce(t *testing.T) *drive {
+	t.Helper()
+	d := newDrive(t)
+	d.add("a", "")
+	d.next(Open)
+	d.calls(d.Failed(d.now, time.Minute), "a ended 0s 0s")
+	d.remove("a")
+	return d
+}
+
 // The life of a stream: it lingers after its last watch, and the next one finds it open.
 func TestStreamLife(t *testing.T) {
 	d := opened(t)
@@ -160,11 +171,7 @@ func TestStreamThatFailsSoon(t *testing.T) {
 
 // After the last watch a backoff still passes, so that frequent watches do not bypass it.
 func TestStreamWithoutWatchesRests(t *testing.T) {
-	d := newDrive(t)
-	d.add("a", "")
-	d.next(Open)
-	d.calls(d.Failed(d.now, time.Minute), "a ended 0s 0s")
-	d.remove("a")
+	d := failedOnce(t)
 	until := d.next(Rest)
 	if d.at(30*time.Second).add("b", "b ended 0s 0s") {
 		t.Error("a watch bypasses the backoff")
@@ -184,11 +191,7 @@ func TestStreamWithoutWatchesRests(t *testing.T) {
 // A stream that nobody needs any more when it is opened is closed at once. A request that was sent before that counts as one that
 // nothing wakes: its waiter hears that waking has ended, and begun again.
 func TestStreamThatIsOpenedTooLate(t *testing.T) {
-	d := newDrive(t)
-	d.add("a", "")
-	d.next(Open)
-	d.calls(d.Failed(d.now, time.Minute), "a ended 0s 0s")
-	d.remove("a")
+	d := failedOnce(t)
 	d.at(d.next(Rest))
 	d.add("b", "b ended 0s 0s")
 	d.next(Open)

@@ -59,11 +59,7 @@ func TestTimeNamespaces(t *testing.T) {
 		t.Run(offsets, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			l, err := New(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close(t.Context())
+			l := mustNew(t, dir)
 			mustAcquire(t, l, driver.Request{Name: "held", ID: driver.NewLeaseID("first"), TTL: time.Hour})
 			mustAcquire(t, l, driver.Request{Name: "expired", ID: driver.NewLeaseID("first"), TTL: 10 * time.Millisecond})
 			time.Sleep(20 * time.Millisecond)
@@ -115,10 +111,7 @@ func TestClockIsTheTimeSinceBoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(os.ReadFile("/proc/uptime"))
 	now, err := c.now()
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestDenied(t *testing.T) {
 		syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EMFILE,
 	} {
 		t.Run(cause.Error(), func(t *testing.T) {
-			l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+			l, _ := freshLocker(t)
 			system := l.disk
 			l.disk.sync = func(*os.File) error { return fmt.Errorf("sync: %w", cause) }
 			if _, err := l.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrDenied) || !errors.Is(err, cause) {
@@ -53,21 +53,23 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// A record that cannot be used, or what lies in its place, is damaged.
+// A record that cannot be used, or what lies in its place, is damaged, and the error names it. A pipe makes no call wait for a writer.
 func TestDamaged(t *testing.T) {
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	path := filepath.Join(dir, "n.json")
 	for what, make := range map[string]func() error{
 		"not a record": func() error { return os.WriteFile(path, []byte("x"), 0o600) },
 		"a folder":     func() error { return os.Mkdir(path, 0o700) },
 		"a link":       func() error { return os.Symlink("/nowhere", path) },
+		"a pipe":       func() error { return syscall.Mkfifo(path, 0o600) },
 	} {
 		if err := make(); err != nil {
 			t.Fatal(err)
 		}
 		for call, err := range everyCall(t.Context(), l) {
-			if !errors.Is(err, driver.ErrDamaged) || errors.Is(err, driver.ErrDenied) {
+			expectPathError(t, what+", "+call, path, err)
+			if !errors.Is(err, driver.ErrDamaged) && what != "a pipe" || errors.Is(err, driver.ErrDenied) ||
+				errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s, %s: %v", what, call, err)
 			}
 		}
@@ -75,11 +77,18 @@ func TestDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, prunedFile), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(dir, prunedFile), "x")
 	if _, err := l.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrDamaged) {
 		t.Errorf("the file of the highest token: %v", err)
+	}
+	l, dir = freshLocker(t)
+	lock := filepath.Join(dir, "n.lock")
+	if err := syscall.Mkfifo(lock, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.TryAcquire(t.Context(), request("first"))
+	if expectPathError(t, "a pipe", lock, err); errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the call waited: %v", err)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestDenied(t *testing.T) {
 		windows.ERROR_DISK_FULL: true, windows.ERROR_WRITE_PROTECT: true, windows.ERROR_DISK_QUOTA_EXCEEDED: true,
 		noteDenied(windows.ERROR_ACCESS_DENIED): true, windows.ERROR_ACCESS_DENIED: false, windows.ERROR_SHARING_VIOLATION: false,
 	} {
-		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+		l, _ := freshLocker(t)
 		l.disk.sync = func(*os.File) error { return fmt.Errorf("sync: %w", cause) }
 		if _, err := l.TryAcquire(t.Context(), request("first")); errors.Is(err, driver.ErrDenied) != denied || !errors.Is(err, cause) {
 			t.Errorf("%v before the record is replaced: %v", cause, err)

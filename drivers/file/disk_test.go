@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -31,47 +29,39 @@ func expectPathError(t *testing.T, what, path string, err error) {
 	}
 }
 
-func TestFolderIsAFile(t *testing.T) {
+// A folder that cannot be used is named.
+func TestFolderThatCannotBeUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := New(path)
-	expectPathError(t, "New", path, err)
-}
+	write(t, path, "")
+	expectPathError(t, "a file", path, errOf(New(path)))
 
-func TestFolderIsGone(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "locks")
-	l := newTestLocker(t, dir, newFakeClock().clock())
-	if err := os.Remove(dir); err != nil {
+	gone := filepath.Join(t.TempDir(), "locks")
+	l := newTestLocker(t, gone, newFakeClock().clock())
+	if err := os.Remove(gone); err != nil {
 		t.Fatal(err)
 	}
 	for call, err := range everyCall(t.Context(), l) {
-		expectPathError(t, call, dir, err)
+		expectPathError(t, call, gone, err)
 	}
-}
 
-func TestFolderIsReadOnly(t *testing.T) {
-	dir := t.TempDir()
+	readOnly := t.TempDir()
 	switch {
 	case runtime.GOOS == "windows":
-		t.Skip("Windows has no mode that forbids to create files in a folder")
+		return // it has no mode that forbids to create files in a folder
 	case os.Geteuid() == 0:
-		dir = "/proc" // refuses root as well
+		readOnly = "/proc" // refuses root as well
 	default:
-		if err := os.Chmod(dir, 0o500); err != nil {
+		if err := os.Chmod(readOnly, 0o500); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l := newTestLocker(t, dir, newFakeClock().clock())
-	_, err := l.TryAcquire(t.Context(), request("first"))
-	expectPathError(t, "TryAcquire", dir, err)
+	_, err := newTestLocker(t, readOnly, newFakeClock().clock()).TryAcquire(t.Context(), request("first"))
+	expectPathError(t, "TryAcquire", readOnly, err)
 }
 
 // A record that cannot be replaced stays as it is, and no partial file is left.
 func TestWriteFails(t *testing.T) {
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	lease := mustAcquire(t, l, request("first"))
 	tmp := filepath.Join(dir, "n.tmp")
 	if err := os.MkdirAll(filepath.Join(tmp, "x"), 0o700); err != nil { // in the way
@@ -95,8 +85,7 @@ func TestWriteFails(t *testing.T) {
 // release does no harm, since a crash of the machine ends every lease.
 func TestSynced(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	path := filepath.Join(dir, "n.json")
 	var asked []string
 	var before []byte
@@ -158,7 +147,7 @@ func TestSyncFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the disk is broken")
 	for _, what := range []string{"file", "folder"} {
-		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+		l, _ := freshLocker(t)
 		if what == "file" {
 			l.disk.sync = func(*os.File) error { return broken }
 		} else {
@@ -174,8 +163,7 @@ func TestSyncFails(t *testing.T) {
 // written for it after that.
 func TestNothingIsWrittenAfterTheContextEnds(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	lease := mustAcquire(t, l, request("first"))
 	path := filepath.Join(dir, "n.json")
 	before := must(os.ReadFile(path))
@@ -235,7 +223,7 @@ func TestDataAreCopied(t *testing.T) {
 			return l.WriteData(ctx, driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: time.Minute}, data, driver.DataRevision{})
 		},
 	} {
-		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+		l, _ := freshLocker(t)
 		mustAcquire(t, l, request("first"))
 		if name == "acquire" {
 			l = newTestLocker(t, t.TempDir(), newFakeClock().clock()) // there the lock is free
@@ -289,11 +277,7 @@ func TestCauseIsNoOutcome(t *testing.T) {
 	l, dir := newTestLocker(t, t.TempDir(), newFakeClock().clock()), t.TempDir()
 	hang(t, l)
 	locked := newTestLocker(t, dir, newFakeClock().clock())
-	f := flock.New(filepath.Join(dir, "n.lock"))
-	if err := f.Lock(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Unlock() }()
+	flocked(t, filepath.Join(dir, "n.lock"))
 	for what, l := range map[string]*Locker{"the disk hangs": l, "the lock file is taken": locked} {
 		for _, cause := range []error{driver.ErrLost, driver.ErrHeld, driver.ErrClosed, driver.ErrInvalid} {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -318,7 +302,7 @@ func TestCauseIsNoOutcome(t *testing.T) {
 // that the lock is not granted after the release.
 func TestReleaseFollowsTheAcquire(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+	l, _ := freshLocker(t)
 	resume := hang(t, l)
 	pending := func() int {
 		l.acquires.mu.Lock()
@@ -337,9 +321,7 @@ func TestReleaseFollowsTheAcquire(t *testing.T) {
 		t.Errorf("Release: %v, while %d acquires are under way", err, pending())
 	}
 	resume()
-	if err := l.Release(t.Context(), driver.Lease{Name: "n", ID: driver.NewLeaseID("first")}); err != nil {
-		t.Error(err)
-	}
+	mustRelease(t, l, driver.Lease{Name: "n", ID: driver.NewLeaseID("first")})
 	if len(l.acquires.ids) != 0 {
 		t.Errorf("acquires under way after the release: %v", l.acquires.ids)
 	}

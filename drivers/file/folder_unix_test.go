@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,9 +34,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		dir, outside := t.TempDir(), t.TempDir()
 		victim, absent := filepath.Join(outside, "victim"), filepath.Join(outside, "absent")
 		for _, target := range []string{victim, absent} {
-			if err := os.WriteFile(victim, []byte(precious), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, victim, precious)
 			path := filepath.Join(dir, c.file)
 			_ = os.Remove(path)
 			if err := c.link(target, path); errors.Is(err, fs.ErrNotExist) {
@@ -69,24 +66,6 @@ func TestLinksAreNotFollowed(t *testing.T) {
 			if _, err := os.Lstat(absent); err == nil {
 				t.Errorf("%s leads to %s, which was made", c.file, target)
 			}
-		}
-	}
-}
-
-// A pipe in place of a file does not make a call wait for a writer.
-func TestPipes(t *testing.T) {
-	t.Parallel()
-	for _, file := range []string{"n.json", "n.lock"} {
-		dir := t.TempDir()
-		path := filepath.Join(dir, file)
-		if err := syscall.Mkfifo(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		l := newTestLocker(t, dir, newFakeClock().clock())
-		_, err := l.TryAcquire(t.Context(), request("first"))
-		expectPathError(t, file, path, err)
-		if errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: the call waited: %v", file, err)
 		}
 	}
 }
@@ -126,6 +105,14 @@ func TestFolderOfOthers(t *testing.T) {
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), "/locks") {
 			t.Errorf("folder %+v: error %v, want one about %q", c, err, c.refused)
 		}
+	}
+	// In a user namespace root may have no number. The owner of the root folder counts as root then.
+	const nobody = 65534
+	if err := checkFolder("/a/locks", "/a", nobody, root, nobody, fs.ModeDir|0o755); err != nil {
+		t.Error(err)
+	}
+	if err := checkFolder("/a/locks", "/a", other, root, nobody, fs.ModeDir|0o755); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("another user's: %v", err)
 	}
 	if err := checkFolder("/locks", "/locks", me, me, root, fs.ModeSymlink|0o777); err != nil {
 		t.Errorf("a link of one's own: %v", err)
@@ -172,11 +159,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, err := New(link)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(t.Context())
+	l := mustNew(t, link)
 	lease := mustAcquire(t, l, request("first"))
 	for _, file := range []string{"n.json", "n.lock"} {
 		path := filepath.Join(dir, file)
@@ -188,9 +171,7 @@ func TestNewChecksTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := l.Renew(t.Context(), lease); err != nil {
-		t.Error(err)
-	}
+	mustRenew(t, l, lease)
 }
 
 // New also checks the folders above, and those that links lead through. A user who may rename one
@@ -258,18 +239,6 @@ func TestNewChecksTheFoldersAbove(t *testing.T) {
 	}
 }
 
-// In a user namespace root may have no number. The owner of the root folder counts as root then.
-func TestRootWithoutANumber(t *testing.T) {
-	t.Parallel()
-	const me, nobody = 0, 65534
-	if err := checkFolder("/a/locks", "/a", nobody, me, nobody, fs.ModeDir|0o755); err != nil {
-		t.Error(err)
-	}
-	if err := checkFolder("/a/locks", "/a", 1001, me, nobody, fs.ModeDir|0o755); !errors.Is(err, driver.ErrInvalid) {
-		t.Errorf("another user's: %v", err)
-	}
-}
-
 // If the file with the highest removed token belongs to another user, New refuses the folder. It
 // does not wait for the first new lock.
 func TestNewChecksThePrunedToken(t *testing.T) {
@@ -280,9 +249,7 @@ func TestNewChecksThePrunedToken(t *testing.T) {
 	for _, name := range []string{".pruned", ".pruned.lock"} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("7"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, "7")
 		if err := os.Chown(path, 12345, 12345); err != nil {
 			t.Fatal(err)
 		}
@@ -294,33 +261,12 @@ func TestNewChecksThePrunedToken(t *testing.T) {
 	}
 }
 
-// An acquire that cannot read the highest removed token leaves no lock file. Another user of the
-// folder could not lock that.
-func TestFailedAcquireLeavesNoLockFile(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
-	path := filepath.Join(dir, prunedFile)
-	if err := os.Mkdir(path, 0o700); err != nil { // in the way
-		t.Fatal(err)
-	}
-	_, err := l.TryAcquire(t.Context(), request("first"))
-	expectPathError(t, "TryAcquire", path, err)
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-		t.Errorf("the folder holds %v (%v)", entries, err)
-	}
-}
-
 // The files are accessible to their owner only: data may be secret, and a user who can open a lock
 // file can keep it locked.
 func TestModes(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
-	lease := mustAcquire(t, l, request("first"))
-	if err := l.Release(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
+	l, dir := freshLocker(t)
+	mustRelease(t, l, mustAcquire(t, l, request("first")))
 	l.settings.retention = 0
 	mustAcquire(t, l, driver.Request{Name: "other", ID: driver.NewLeaseID("second"), TTL: time.Minute})
 	if _, err := l.prune(context.Background()); err != nil {

@@ -37,11 +37,7 @@ func fullTask(dir string) error {
 // A full disk is an error that names the file. The old record stays whole.
 func TestDiskIsFull(t *testing.T) {
 	dir := t.TempDir()
-	l, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(t.Context())
+	l := mustNew(t, dir)
 	lease := mustAcquire(t, l, request("first"))
 	out, err := child(t, "full", dir).CombinedOutput()
 	if err != nil {

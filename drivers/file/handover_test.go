@@ -63,9 +63,7 @@ func handOverTask(dir string) error {
 func TestProcessesHandOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "count"), []byte("0 0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(dir, "count"), "0 0\n")
 	var running sync.WaitGroup
 	for range handOverProcesses {
 		cmd := child(t, "hand over", dir)
@@ -80,10 +78,7 @@ func TestProcessesHandOver(t *testing.T) {
 	running.Wait()
 	var n int
 	var token uint64
-	content, err := os.ReadFile(filepath.Join(dir, "count"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(os.ReadFile(filepath.Join(dir, "count")))
 	if _, err := fmt.Sscan(string(content), &n, &token); err != nil || n != handOverProcesses*handOverEach {
 		t.Errorf("%d processes counted to %d, want %d (%v)", handOverProcesses, n, handOverProcesses*handOverEach, err)
 	}

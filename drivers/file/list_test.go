@@ -13,7 +13,7 @@ import (
 func TestListOfASlowDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const records, slow = 100, 100 * time.Millisecond
-		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+		l, _ := freshLocker(t)
 		for i := range records {
 			mustAcquire(t, l, requestFor(fmt.Sprintf("n%03d", i)))
 		}

@@ -22,8 +22,7 @@ import (
 // A lock file that is replaced before each attempt to lock it is tried again with a backoff, until the context ends.
 func TestLockFileIsReplacedAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		l := newTestLocker(t, dir, newFakeClock().clock())
+		l, dir := freshLocker(t)
 		path := filepath.Join(dir, "n.lock")
 		tries := 0
 		l.disk.lock = func(f *flock.Flock) (bool, error) {
@@ -47,7 +46,7 @@ func TestLockFileIsReplacedAllTheTime(t *testing.T) {
 
 // A lock file whose unlocking a signal interrupts, as on FUSE, does not stay locked.
 func TestInterruptedUnlock(t *testing.T) {
-	l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+	l, _ := freshLocker(t)
 	interrupted := 0
 	l.disk.unlock = func(f *flock.Flock) error {
 		if interrupted++; interrupted%2 == 1 {
@@ -65,7 +64,7 @@ func TestInterruptedUnlock(t *testing.T) {
 // proves nothing about locks.
 func TestFileSystemWithoutFileLocks(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.ENOTSUP, syscall.EIO} {
-		l := newTestLocker(t, t.TempDir(), newFakeClock().clock())
+		l, _ := freshLocker(t)
 		l.disk.lock = func(*flock.Flock) (bool, error) { return false, &os.PathError{Op: "flock", Path: "n.lock", Err: cause} }
 		_, err := l.TryAcquire(t.Context(), request("first"))
 		lasting := !errors.Is(cause, syscall.EIO)

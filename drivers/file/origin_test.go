@@ -20,6 +20,7 @@ func TestReboot(t *testing.T) {
 
 	l = newTestLocker(t, dir, rebooted(time.Minute, time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)).bootID("boot 2"))
 	r, err := l.Inspect(t.Context(), "n")
+	wantExpired(t, r)
 	if err != nil || r.State != driver.StateFree || r.Token != before.Token || string(r.Data) != "data" {
 		t.Errorf("after the reboot: %+v, error %v; want free, with token and data", r, err)
 	}
@@ -29,14 +30,21 @@ func TestReboot(t *testing.T) {
 	req := request("second")
 	req.Data = nil
 	after := mustAcquire(t, l, req)
+	wantExpired(t, must(l.Inspect(t.Context(), "n")))
 	if after.Token != before.Token+1 {
 		t.Errorf("token %d after %d, want the next", after.Token, before.Token)
 	}
 	if data, _, err := l.ReadData(t.Context(), "n"); err != nil || string(data) != "data" {
 		t.Errorf("data %q, error %v", data, err)
 	}
-	if _, err := l.TryAcquire(t.Context(), request("third")); !errors.Is(err, driver.ErrHeld) {
-		t.Errorf("a lock taken after the reboot: %v, want ErrHeld", err)
+	wantHeld(t, l, request("third"), "a lock taken after the reboot")
+}
+
+// wantExpired expects that a reboot has ended the tenure of the holder before, at a time that nobody knows.
+func wantExpired(t *testing.T, r driver.Record) {
+	t.Helper()
+	if len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() || r.History[0].Owner != "me" {
+		t.Errorf("the history is %+v", r.History)
 	}
 }
 
@@ -55,7 +63,9 @@ func (d *fakeClock) bootID(boot string) clock {
 // A machine may run longer than it did when the record was written before the reboot. Then the record may also be that of a container
 // with a boot ID of its own, and its lease ends with its TTL.
 func TestRebootLongAgo(t *testing.T) {
-	for ago, held := range map[time.Duration]bool{time.Hour + 10*time.Second: true, time.Hour + 2*time.Minute: false} {
+	for ago, held := range map[time.Duration]bool{
+		time.Hour + 10*time.Second: true, time.Hour + 2*time.Minute: false, 1000 * time.Hour: false,
+	} {
 		dir := t.TempDir()
 		before := mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first")) // 1 h after the boot, for a minute
 		d := rebooted(ago, time.Now())
@@ -65,6 +75,8 @@ func TestRebootLongAgo(t *testing.T) {
 				t.Errorf("booted %v ago: %v, want ErrHeld", ago, err)
 			}
 			d.advance(before.TTL)
+		} else if ago > 100*time.Hour {
+			wantExpired(t, must(l.Inspect(t.Context(), "n")))
 		}
 		if after := mustAcquire(t, l, request("second")); after.Token <= before.Token {
 			t.Errorf("booted %v ago: token %d after %d", ago, after.Token, before.Token)
@@ -73,28 +85,28 @@ func TestRebootLongAgo(t *testing.T) {
 }
 
 // Containers of systemd-nspawn and LXC have boot IDs of their own. If they have the machine ID of their host, they share its locks: the
-// clock is the same.
+// clock is the same. Other containers on one host see the same boot, and are different machines.
 func TestContainerWithABootIDOfItsOwn(t *testing.T) {
 	dir, d := t.TempDir(), newFakeClock()
 	a, b := newTestLocker(t, dir, d.bootID("container 1")), newTestLocker(t, dir, d.bootID("container 2"))
 	first := mustAcquire(t, a, request("first"))
 	for range 5 {
-		if _, err := b.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
-			t.Fatalf("a lock that is renewed: %v, want ErrHeld", err)
-		}
+		wantHeld(t, b, request("second"), "a lock that is renewed")
 		d.advance(first.TTL - 1)
-		if _, err := a.Renew(t.Context(), first); err != nil {
-			t.Fatal(err)
-		}
+		mustRenew(t, a, first)
 	}
 	d.advance(first.TTL)
 	second := mustAcquire(t, b, request("second"))
 	if err := errOf(a.Renew(t.Context(), first)); !errors.Is(err, driver.ErrLost) || second.Token <= first.Token {
 		t.Errorf("the first holder: %v, want ErrLost; token %d after %d", err, second.Token, first.Token)
 	}
-	if _, err := a.TryAcquire(t.Context(), request("first")); !errors.Is(err, driver.ErrHeld) {
-		t.Errorf("of the second holder: %v, want ErrHeld", err)
-	}
+	wantHeld(t, a, request("first"), "of the second holder")
+
+	sameBoot := d.bootID("container 2")
+	sameBoot.machine = "container 3"
+	c := newTestLocker(t, dir, sameBoot)
+	wantHeld(t, c, request("third"), "from a container with the same boot")
+	mustRenew(t, c, second)
 }
 
 // A long lease of such a container is not removed as unused.
@@ -118,9 +130,7 @@ func TestAnotherMachine(t *testing.T) {
 		l := newTestLocker(t, dir, d.clock())
 		lease := mustAcquire(t, l, request("first"))
 		if released {
-			if err := l.Release(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
+			mustRelease(t, l, lease)
 		}
 		c := d.clock()
 		c.boot, c.machine = "boot 2", "machine 2"
@@ -145,29 +155,12 @@ func TestHostNameChanges(t *testing.T) {
 	if _, err := after.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrDamaged) {
 		t.Errorf("a held lock: %v, want ErrDamaged", err)
 	}
-	if err := before.Release(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	mustRelease(t, before, first)
 	if second := mustAcquire(t, after, request("second")); second.Token <= first.Token {
 		t.Errorf("token %d after %d", second.Token, first.Token)
 	}
 	if err := errOf(before.Renew(t.Context(), first)); err == nil {
 		t.Error("the first lease was renewed after its release")
-	}
-}
-
-// Containers on one host see the same boot but different machines.
-func TestSameBoot(t *testing.T) {
-	dir, d := t.TempDir(), newFakeClock()
-	lease := mustAcquire(t, newTestLocker(t, dir, d.clock()), request("first"))
-	c := d.clock()
-	c.machine = "container 2"
-	l := newTestLocker(t, dir, c)
-	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
-		t.Errorf("from another container: %v, want ErrHeld", err)
-	}
-	if _, err := l.Renew(t.Context(), lease); err != nil {
-		t.Errorf("renewal from another container: %v", err)
 	}
 }
 

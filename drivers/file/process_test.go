@@ -73,9 +73,7 @@ func TestProcessesCount(t *testing.T) {
 	const processes = 6
 	dir := t.TempDir()
 	path := filepath.Join(dir, "count")
-	if err := os.WriteFile(path, []byte("0"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, "0")
 	var wg sync.WaitGroup
 	for range processes {
 		cmd := child(t, "count", dir)
@@ -86,10 +84,7 @@ func TestProcessesCount(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(os.ReadFile(path))
 	if want := strconv.Itoa(processes * countEach); string(content) != want {
 		t.Errorf("%d processes counted to %s, want %s", processes, content, want)
 	}
@@ -164,11 +159,7 @@ func TestKilled(t *testing.T) {
 	t.Parallel()
 	const slots, kills = 3, 15
 	dir := t.TempDir()
-	l, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(t.Context())
+	l := mustNew(t, dir)
 
 	ctx, stop := context.WithCancel(t.Context())
 	var sound, crashing sync.WaitGroup
@@ -232,10 +223,7 @@ func killOne(t *testing.T, l *Locker, dir string) {
 // checkTokens checks that the tokens stored by holders rise.
 func checkTokens(t *testing.T, path string, last uint64) {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(os.ReadFile(path))
 	lines := strings.Fields(string(content))
 	before := ""
 	for _, line := range append(lines, fmt.Sprintf("%020d", last)) {

@@ -15,8 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/holdfast-go/holdfast/driver"
 )
 
@@ -43,23 +41,17 @@ func TestPrune(t *testing.T) {
 	l := newTestLocker(t, dir, d.clock())
 	const retention = defaultRetention
 	released := func(name string) string {
-		if err := l.Release(t.Context(), mustAcquire(t, l, requestFor(name))); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, mustAcquire(t, l, requestFor(name)))
 		return filepath.Join(dir, name+".json")
 	}
 	written := func(name, content string) string {
 		path := filepath.Join(dir, name+".json")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, content)
 		return path
 	}
 	gone := []string{released("old"), filepath.Join(dir, "old.lock"), filepath.Join(dir, "old.tmp")}
 	written("old", string(must(os.ReadFile(gone[0]))))
-	if err := os.WriteFile(gone[2], nil, 0o600); err != nil { // a crash left it
-		t.Fatal(err)
-	}
+	write(t, gone[2], "") // a crash left it
 	mustAcquire(t, l, requestFor("expired"))
 	gone = append(gone, filepath.Join(dir, "expired.json"))
 	d.advance(retention - time.Minute)
@@ -72,9 +64,7 @@ func TestPrune(t *testing.T) {
 		written("elsewhere", strings.NewReplacer("boot 1", "boot 2", "machine 1", "machine 2", `"old"`,
 			`"elsewhere"`).Replace(string(must(os.ReadFile(gone[0]))))),
 		filepath.Join(dir, "notes.txt")}
-	if err := os.WriteFile(stay[len(stay)-1], nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, stay[len(stay)-1], "")
 	for _, path := range append(gone, stay...) {
 		backdate(t, path, retention+time.Minute)
 	}
@@ -93,13 +83,6 @@ func TestPrune(t *testing.T) {
 			t.Errorf("%s was removed", path)
 		}
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 // Promise 3: tokens rise across a prune, also if the clock was set back.
@@ -125,9 +108,7 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 			if r, err := l.Inspect(t.Context(), "m"); err != nil || len(r.History) > 0 {
 				t.Errorf("round %d: the history of a lock's first holder is %+v, error %v; want none", round, r.History, err)
 			}
-			if err := l.Release(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
+			mustRelease(t, l, lease)
 		}
 		if removed, err := l.prune(t.Context()); err != nil || removed != 2 {
 			t.Fatalf("%d removed, error %v", removed, err)
@@ -138,21 +119,27 @@ func TestPruneKeepsTokensRising(t *testing.T) {
 	}
 }
 
-// If the highest removed token cannot be read, a name without a record is not granted.
+// If the highest removed token cannot be read, a name without a record is not granted, and no lock file is left: another user of the folder
+// could not lock that.
 func TestPrunedTokenIsDamaged(t *testing.T) {
 	t.Parallel()
-	for _, content := range []string{"", "x", "-1", "1 2", "18446744073709551616", strings.Repeat("1", 100)} {
-		dir := t.TempDir()
-		l := newTestLocker(t, dir, newFakeClock().clock())
+	for _, content := range []string{"", "x", "-1", "1 2", "18446744073709551616", strings.Repeat("1", 100), "a folder"} {
+		l, dir := freshLocker(t)
 		path := filepath.Join(dir, prunedFile)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		if content != "a folder" {
+			write(t, path, content)
+		} else if err := os.Mkdir(path, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		_, err := l.TryAcquire(t.Context(), request("first"))
 		expectPathError(t, fmt.Sprintf("%q", content), path, err)
-		if err := os.WriteFile(path, []byte("9000000000000000\n"), 0o600); err != nil { // as the error says
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("%q: the folder holds %v (%v)", content, entries, err)
+		}
+		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
+		write(t, path, "9000000000000000\n") // as the error says
 		if lease := mustAcquire(t, l, request("first")); lease.Token != 9000000000000001 {
 			t.Errorf("token %d", lease.Token)
 		}
@@ -164,11 +151,7 @@ func TestPrunedTokenIsDamaged(t *testing.T) {
 func TestRemovedLockFileIsNotCurrent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "n.lock")
-	f := flock.New(path)
-	if err := f.Lock(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Unlock() }()
+	f := flocked(t, path)
 	if current, err := isCurrent(f, path); !current || err != nil {
 		t.Errorf("as it was locked: %t, %v", current, err)
 	}
@@ -185,9 +168,7 @@ func TestRemovedLockFileIsNotCurrent(t *testing.T) {
 	if current, err := isCurrent(f, path); current || err != nil {
 		t.Errorf("removed: %t, %v", current, err)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, "")
 	if current, err := isCurrent(f, path); current || err != nil {
 		t.Errorf("created again: %t, %v", current, err)
 	}
@@ -203,12 +184,8 @@ func TestPruneMeetsHolders(t *testing.T) {
 	var last atomic.Uint64
 	ctx, stop := context.WithCancel(t.Context())
 	locker := func() *Locker {
-		l, err := New(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := mustNew(t, dir)
 		l.settings.retention = 0
-		t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 		return l
 	}
 	for range 2 {
@@ -279,9 +256,7 @@ func TestGrantStartsAPrune(t *testing.T) {
 	idle := func() {
 		t.Helper()
 		l := newTestLocker(t, dir, d.clock())
-		if err := l.Release(t.Context(), mustAcquire(t, l, requestFor("idle"))); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, mustAcquire(t, l, requestFor("idle")))
 		backdate(t, path, defaultRetention+time.Minute)
 		d.advance(defaultRetention + time.Minute)
 	}
@@ -301,27 +276,20 @@ func TestGrantStartsAPrune(t *testing.T) {
 // removes no file that another program may have made.
 func TestPruneRemovesOrphans(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	long := stem(strings.Repeat("x", 300))
 	gone := []string{"gone.lock", "gone.tmp", "alone.lock", long + ".lock"}
 	stay := []string{"young.lock", "young.tmp", "taken.lock", "yarn.lock", "Cargo.lock", "notes.tmp", ".pruned.lock"}
 	for _, name := range append(gone, stay...) {
 		path := filepath.Join(dir, name)
 		content := map[string]string{"yarn.lock": "# yarn lockfile v1"}[name]
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, content)
 		backdate(t, path, defaultRetention+time.Minute)
 		if strings.HasPrefix(name, "young") {
 			backdate(t, path, defaultRetention-time.Minute)
 		}
 	}
-	f := flock.New(filepath.Join(dir, "taken.lock"))
-	if err := f.Lock(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Unlock() }()
+	flocked(t, filepath.Join(dir, "taken.lock"))
 	removed, err := l.prune(t.Context())
 	if removed != 0 || err == nil || !strings.Contains(err.Error(), "taken.lock") {
 		t.Errorf("%d records removed, error %v; want 0, and an error about taken.lock", removed, err)
@@ -341,8 +309,7 @@ func TestPruneRemovesOrphans(t *testing.T) {
 // If another process has removed the record first, no new lock file is left.
 func TestPruneOfARemovedRecord(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	if removed, err := l.remove(t.Context(), "n", 1); removed || err != nil {
 		t.Errorf("removed %t, error %v", removed, err)
 	}
@@ -357,8 +324,7 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 	for _, what := range []string{"the lock file is taken", "the disk hangs"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
-				l := newTestLocker(t, dir, newFakeClock().clock())
+				l, dir := freshLocker(t)
 				lease := mustAcquire(t, l, request("first"))
 				hanging := what == "the disk hangs"
 				if hanging {
@@ -371,11 +337,7 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 						return openFile(ctx, path, flag)
 					}
 				} else {
-					f := flock.New(filepath.Join(dir, prunedFile+".lock"))
-					if err := f.Lock(); err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = f.Unlock() }()
+					flocked(t, filepath.Join(dir, prunedFile+".lock"))
 				}
 				for hour := range 3 {
 					time.Sleep(pruneEvery)
@@ -386,9 +348,7 @@ func TestPrunesDoNotPileUp(t *testing.T) {
 					if n := l.calls.Running(); n != want {
 						t.Errorf("hour %d: %d prunes under way, want %d", hour, n, want)
 					}
-					if err := l.Release(t.Context(), lease); err != nil {
-						t.Fatal(err)
-					}
+					mustRelease(t, l, lease)
 					lease = mustAcquire(t, l, request(fmt.Sprint(hour)))
 					synctest.Wait()
 					if n := l.calls.Running(); n != 1 {

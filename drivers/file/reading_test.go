@@ -53,21 +53,13 @@ func TestReadingNeedsNoRightToWrite(t *testing.T) {
 		t.Fatalf("reading has made the folder: %v", err)
 	}
 
-	holder, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := holder.TryAcquire(t.Context(), request("first")); err != nil {
-		t.Fatal(err)
-	}
+	holder := mustNew(t, dir)
+	mustAcquire(t, holder, request("first"))
 	if err := holder.Close(t.Context()); err != nil { // it also waits for the removal of old records
 		t.Fatal(err)
 	}
 	giveAway(t, dir)
-	before, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must(os.ReadDir(dir))
 	if held, listed := read(); held != 1 || listed != 1 || missing() != "" {
 		t.Errorf("%d locks are held and %d listed; missing: %q", held, listed, missing())
 	}

@@ -2,7 +2,6 @@ package file
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -16,61 +15,14 @@ import (
 	"github.com/holdfast-go/holdfast/driver/lockstate"
 )
 
-// newTestLocker makes a Locker whose grants start no prune, so that a test can replace its disk.
-func newTestLocker(t *testing.T, dir string, c clock, opts ...Option) *Locker {
-	t.Helper()
-	l, err := newLocker(dir, c, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.nextPrune = time.Now().Add(time.Hour)
-	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
-	return l
-}
-
-func request(id string) driver.Request {
-	return driver.Request{Name: "n", ID: driver.NewLeaseID(id), Owner: "me", TTL: time.Minute, Data: []byte("data")}
-}
-
-func mustAcquire(t *testing.T, l *Locker, req driver.Request) driver.Lease {
-	t.Helper()
-	lease, err := l.TryAcquire(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lease
-}
-
-// everyCall makes each call that reads the record, and returns its error.
-func everyCall(ctx context.Context, l *Locker) map[string]error {
-	lease := driver.Lease{Name: "n", ID: driver.NewLeaseID("first"), TTL: time.Minute}
-	errs := map[string]error{}
-	_, errs["TryAcquire"] = l.TryAcquire(ctx, request("second"))
-	_, errs["Renew"] = l.Renew(ctx, lease)
-	errs["Release"] = l.Release(ctx, lease)
-	_, errs["Inspect"] = l.Inspect(ctx, "n")
-	errs["Break"] = l.Break(ctx, "n", driver.BreakAnybody())
-	errs["BreakNow"] = l.BreakNow(ctx, "n", driver.BreakAnybody())
-	_, _, errs["ReadData"] = l.ReadData(ctx, "n")
-	errs["WriteData"] = l.WriteData(ctx, lease, nil, driver.DataRevision{Token: lease.Token})
-	for _, err := range l.List(ctx, "") {
-		errs["List"] = err
-	}
-	return errs
-}
-
 // With a damaged record every call returns an error that names the file, and leaves the file as it
 // is.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	mustAcquire(t, l, request("first"))
 	path := filepath.Join(dir, "n.json")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must(os.ReadFile(path))
 	whole := string(content)
 	swap := func(old, put string) string {
 		if !strings.Contains(whole, old) {
@@ -108,9 +60,7 @@ func TestDamagedRecord(t *testing.T) {
 		damages["cut at "+whole[:n]] = whole[:n]
 	}
 	for what, content := range damages {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, content)
 		calls := everyCall(t.Context(), l)
 		if strings.HasPrefix(what, "cut at ") { // one call is enough for the hundreds of them
 			calls = map[string]error{"TryAcquire": calls["TryAcquire"]}
@@ -135,8 +85,7 @@ func TestDamagedRecord(t *testing.T) {
 
 // With a folder in place of the record every call returns an error that names it.
 func TestRecordIsAFolder(t *testing.T) {
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	path := filepath.Join(dir, "n.json")
 	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
@@ -151,8 +100,7 @@ func TestRecordIsAFolder(t *testing.T) {
 // List yields the other records beside a damaged one. Its error names the lock, or the file if the
 // name is unknown.
 func TestListWithDamagedRecords(t *testing.T) {
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	long := strings.Repeat("d", 300)
 	for _, name := range []string{"a", "B/b", "c", long} {
 		req := request("first")
@@ -160,9 +108,7 @@ func TestListWithDamagedRecords(t *testing.T) {
 		mustAcquire(t, l, req)
 	}
 	for _, name := range []string{"B/b", long} {
-		if err := os.WriteFile(filepath.Join(dir, stem(name)+".json"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, stem(name)+".json"), "")
 	}
 	var got []string
 	for r, err := range l.List(t.Context(), "") {
@@ -181,8 +127,7 @@ func TestListWithDamagedRecords(t *testing.T) {
 
 // A user who can read the folder cannot act for the holder.
 func TestRecordHidesTheID(t *testing.T) {
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	const id = "9b2de7a4-1c70-4c7c-a2a9-6f1f1d1f9a11"
 	mustAcquire(t, l, request(id))
 	entries, err := os.ReadDir(dir)
@@ -190,10 +135,7 @@ func TestRecordHidesTheID(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		content, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must(os.ReadFile(filepath.Join(dir, e.Name())))
 		if strings.Contains(e.Name()+string(content), id) {
 			t.Errorf("%s shows the lease ID", e.Name())
 		}
@@ -261,40 +203,25 @@ func mustEncode(t *testing.T, rec record) []byte {
 
 // A damaged history is no error: what is whole behind the damage stays, and the last holder is known from the record.
 func TestDamagedHistory(t *testing.T) {
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	path := filepath.Join(dir, "n.json")
 	past := func() string {
-		t.Helper()
-		r, err := l.Inspect(t.Context(), "n")
-		if err != nil {
-			t.Fatal(err)
-		}
 		var all []string
-		for _, one := range r.History {
+		for _, one := range must(l.Inspect(t.Context(), "n")).History {
 			all = append(all, one.Owner+" "+one.End.String())
 		}
 		return strings.Join(all, ", ")
 	}
-	hold := func(id string) {
-		t.Helper()
-		req := request(id)
-		req.Owner = id
-		if err := l.Release(t.Context(), mustAcquire(t, l, req)); err != nil {
-			t.Fatal(err)
+	hold := func(ids ...string) {
+		for _, id := range ids {
+			req := request(id)
+			req.Owner = id
+			mustRelease(t, l, mustAcquire(t, l, req))
 		}
 	}
-	hold("a")
-	hold("b")
-	hold("c")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec, err := decode(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hold("a", "b", "c")
+	content := must(os.ReadFile(path))
+	rec := must(decode(content))
 	whole := rec.HistoryText()
 	if got := past(); got != "c released, b released, a released" {
 		t.Fatalf("the history is %q", got)
@@ -303,9 +230,7 @@ func TestDamagedHistory(t *testing.T) {
 		"damaged,1;2": "c unknown", "": "c unknown", whole + ",": "c unknown",
 		strings.Replace(whole, ";r;a", ";r", 1): "c released, b released",
 	} {
-		if err := os.WriteFile(path, bytes.Replace(content, []byte(whole), []byte(damaged), 1), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, strings.Replace(string(content), whole, damaged, 1))
 		if got := past(); got != want {
 			t.Errorf("with the history %q it is %q, want %q", damaged, got, want)
 		}
@@ -316,36 +241,14 @@ func TestDamagedHistory(t *testing.T) {
 	}
 }
 
-// A reboot ends the tenure of the holder, at a time that nobody knows.
-func TestHistoryAfterAReboot(t *testing.T) {
-	for _, uptime := range []time.Duration{time.Minute, 1000 * time.Hour} { // shorter and longer than that of the boot before
-		dir := t.TempDir()
-		mustAcquire(t, newTestLocker(t, dir, newFakeClock().clock()), request("first"))
-		l := newTestLocker(t, dir, rebooted(uptime, time.Now()).bootID("boot 2"))
-		for range 2 {
-			r, err := l.Inspect(t.Context(), "n")
-			if err != nil || len(r.History) != 1 || r.History[0].End != driver.EndExpired || !r.History[0].Until.IsZero() ||
-				r.History[0].Owner != "me" {
-				t.Errorf("after %v: the history is %+v, error %v", uptime, r.History, err)
-			}
-			mustAcquire(t, l, request("second"))
-		}
-	}
-}
-
 func TestHistoryLength(t *testing.T) {
 	dir := t.TempDir()
 	for n := range 3 {
 		l := newTestLocker(t, dir, newFakeClock().clock(), WithHistory(n))
 		for range 4 {
-			if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
-				t.Fatal(err)
-			}
+			mustRelease(t, l, mustAcquire(t, l, request("first")))
 		}
-		content, err := os.ReadFile(filepath.Join(dir, "n.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := must(os.ReadFile(filepath.Join(dir, "n.json")))
 		rec, err := decode(content)
 		if err != nil || len(rec.Tenures()) != n || strings.Contains(string(content), "past") != (n > 0) || l.Info().History != n {
 			t.Errorf("%d past holders, error %v, want %d:\n%s", len(rec.History), err, n, content)

@@ -2,11 +2,19 @@ package file
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 )
+
+// wantPruned makes a file look as old as that, and expects how many records a prune removes.
+func wantPruned(t *testing.T, l *Locker, what any, path string, age time.Duration, want int) {
+	t.Helper()
+	backdate(t, path, age)
+	if removed, err := l.prune(t.Context()); err != nil || removed != want {
+		t.Errorf("%v: %d removed, error %v; want %d", what, removed, err, want)
+	}
+}
 
 // A record that was used on this boot stays until the retention has also passed on the clock that
 // judges expiry. After a step of the wall clock a file only looks old.
@@ -18,9 +26,7 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 	path := filepath.Join(dir, "n.json")
 	use := map[string]func(){
 		"released": func() {
-			if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
-				t.Fatal(err)
-			}
+			mustRelease(t, l, mustAcquire(t, l, request("first")))
 		},
 		"expired": func() { // a long lease that ended just now
 			req := request("expired")
@@ -31,9 +37,7 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 		"renewed after its expiry": func() {
 			lease := mustAcquire(t, l, request("second"))
 			d.advance(time.Hour)
-			if _, err := l.Renew(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
+			mustRenew(t, l, lease)
 			d.advance(time.Minute)
 		},
 	}
@@ -44,10 +48,7 @@ func TestPruneAfterAWallClockStep(t *testing.T) {
 			removed int
 		}{{0, 0}, {defaultRetention - 2*time.Minute, 0}, {2 * time.Minute, 1}} {
 			d.advance(step.forward)
-			backdate(t, path, 2*defaultRetention) // as after a step of the wall clock
-			if removed, err := l.prune(t.Context()); err != nil || removed != step.removed {
-				t.Errorf("%s, %v later: %d removed, error %v; want %d", what, step.forward, removed, err, step.removed)
-			}
+			wantPruned(t, l, fmt.Sprint(what, step), path, 2*defaultRetention, step.removed) // as after a step of the wall clock
 		}
 	}
 }
@@ -62,15 +63,11 @@ func TestPruneOfOldRecords(t *testing.T) {
 		dir, d := t.TempDir(), newFakeClock()
 		d.advance(30 * 24 * time.Hour)
 		l := newTestLocker(t, dir, d.clock())
-		if err := l.Release(t.Context(), mustAcquire(t, l, request("first"))); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, l, mustAcquire(t, l, request("first")))
 		path := filepath.Join(dir, "n.json")
 		rec := must(l.readRecord(t.Context(), path))
 		change(&rec)
-		if err := os.WriteFile(path, must(rec.encode()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, path, string(must(rec.encode())))
 		for age, want := range map[time.Duration]bool{defaultRetention - time.Minute: false, defaultRetention + time.Minute: true} {
 			backdate(t, path, age)
 			if _, ok := l.isUnused(t.Context(), "n"); ok != want {
@@ -95,9 +92,7 @@ func TestPruneHonoursTheRecordsRetention(t *testing.T) {
 	} {
 		// The record keeps the retention of the grant, whoever releases the lock.
 		lease := mustAcquire(t, lockers[c.grants], request(fmt.Sprint(c)))
-		if err := lockers["short"].Release(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, lockers["short"], lease)
 		path := filepath.Join(dir, "n.json")
 		for _, step := range []struct {
 			age, forward time.Duration
@@ -108,10 +103,7 @@ func TestPruneHonoursTheRecordsRetention(t *testing.T) {
 			{retentions[c.counts] + time.Minute, 0, 1},
 		} {
 			d.advance(step.forward)
-			backdate(t, path, step.age)
-			if removed, err := lockers[c.prunes].prune(t.Context()); err != nil || removed != step.removed {
-				t.Errorf("%+v: %d removed, error %v; want %d", c, removed, err, step.removed)
-			}
+			wantPruned(t, lockers[c.prunes], c, path, step.age, step.removed)
 		}
 	}
 }

@@ -61,8 +61,7 @@ func TestCallsOfOneProcess(t *testing.T) {
 // the record. A call that needs the lock file fails when its context ends, and says why.
 func TestStoppedProcess(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	lease := mustAcquire(t, l, request("first"))
 	cmd := startWhenReady(t, "lock files", dir)
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
@@ -82,9 +81,7 @@ func TestStoppedProcess(t *testing.T) {
 			t.Errorf("List: %+v, error %v", r, err)
 		}
 	}
-	if _, err := l.TryAcquire(t.Context(), request("second")); !errors.Is(err, driver.ErrHeld) {
-		t.Errorf("TryAcquire: %v, want ErrHeld", err)
-	}
+	wantHeld(t, l, request("second"), "TryAcquire")
 	other := driver.Lease{Name: "n", ID: driver.NewLeaseID("second"), TTL: time.Minute}
 	if _, err := l.Renew(t.Context(), other); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("Renew of no lease: %v, want ErrLost", err)
@@ -134,11 +131,8 @@ func freeRequest() driver.Request {
 // List creates no file, whatever the folder has.
 func TestListCreatesNoFile(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
-	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	l, dir := freshLocker(t)
+	write(t, filepath.Join(dir, "package.json"), "{}")
 	for _, err := range l.List(t.Context(), "") {
 		_ = err
 	}

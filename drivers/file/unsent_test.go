@@ -15,8 +15,7 @@ import (
 
 // A request that ends before the record is written has changed nothing. Once it is written, or the disk hangs, nobody knows.
 func TestNotSent(t *testing.T) {
-	dir := t.TempDir()
-	l := newTestLocker(t, dir, newFakeClock().clock())
+	l, dir := freshLocker(t)
 	try := func(what string, want bool) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

@@ -77,33 +77,10 @@ func TestURL(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	l, err := driver.Open(t.Context(), "file:"+filepath.ToSlash(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(t.Context())
-	info, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode != 0o700 {
-		t.Errorf("the new folder has mode %o, want 700", mode)
-	}
-	if _, err := New(""); !errors.Is(err, driver.ErrInvalid) {
-		t.Errorf("New without a folder: %v, want ErrInvalid", err)
-	}
-}
-
 // The folder stays the same when the program changes its working directory.
 func TestRelativeFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
-	l, err := New("locks")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close(t.Context())
+	l := mustNew(t, "locks")
 	t.Chdir(t.TempDir())
 	mustAcquire(t, l, request("first"))
 	if _, err := os.Stat("locks"); !errors.Is(err, os.ErrNotExist) {

@@ -38,9 +38,7 @@ func TestReleaseBesideADeadReaderWakes(t *testing.T) {
 			})
 			awaitServed(t, l, "later-still")
 			before := calls.Load()
-			if err := holder.Release(t.Context(), living); err != nil {
-				t.Fatal(err)
-			}
+			mustRelease(t, holder, living)
 			awaitServed(t, l, "last")
 			if calls.Load() == before {
 				t.Error("the lock is free, and its waiter was not woken")
@@ -69,9 +67,7 @@ func TestReadersAfterAShortWriterWake(t *testing.T) {
 		return mustAcquire(t, holder, req)
 	}
 	release := func(lease driver.Lease) {
-		if err := holder.Release(t.Context(), lease); err != nil {
-			t.Fatal(err)
-		}
+		mustRelease(t, holder, lease)
 	}
 	event := func(what string, wakes bool) {
 		before := calls.Load()

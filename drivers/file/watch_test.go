@@ -112,9 +112,7 @@ func (o *openedWatches) last() (w *folderWatch, missed func()) {
 func awaitServed(t *testing.T, l *Locker, name string) {
 	t.Helper()
 	path := filepath.Join(l.dir, name+".json")
-	if err := os.WriteFile(path, []byte("no record"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, "no record")
 	later, _, stop := watchName(l, name)
 	defer stop()
 	awaitWake(t, later, "the watch is in effect")
@@ -236,9 +234,7 @@ func TestWatchSharesOneWatchOfTheSystem(t *testing.T) {
 	}
 	req := request("x")
 	req.Name = "name-1234"
-	if err := l.Release(t.Context(), mustAcquire(t, l, req)); err != nil {
-		t.Fatal(err)
-	}
+	mustRelease(t, l, mustAcquire(t, l, req))
 	awaitWake(t, all[1234], "release")
 	for i, woken := range all {
 		select {
@@ -336,9 +332,7 @@ func TestWatchOfAFolderThatIsReplaced(t *testing.T) {
 			eventually(t, "a line that all is well", func() bool { return strings.Count(log.String(), "watched again") == 1 })
 			lease := mustAcquire(t, l, request("first"))
 			before = calls.Load()
-			if err := l.Release(t.Context(), lease); err != nil {
-				t.Fatal(err)
-			}
+			mustRelease(t, l, lease)
 			eventually(t, "a wake by a release", func() bool { return calls.Load() > before })
 			if strings.Count(log.String(), "level=WARN") != 1 {
 				t.Error("more than one warning")
@@ -396,9 +390,7 @@ func TestWatchOfAFolderThatGrows(t *testing.T) {
 	awaitWake(t, woken, "the watch is in effect")
 	file := func(i int) string { return filepath.Join(dir, fmt.Sprint("file", i)) }
 	for i := range 11 {
-		if err := os.WriteFile(file(i), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, file(i), "")
 	}
 	eventually(t, "a warning", func() bool { return strings.Count(log.String(), "more than 10 files") == 1 })
 	inEffect := func() bool { return !l.watcher.OpenSince().IsZero() }
