@@ -23,8 +23,11 @@ func expires(t *testing.T, store *memStore) time.Duration {
 // no reason to read it.
 func TestTimeIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, began, faster := newStore(), time.Now(), time.Duration(0)
-		store.now = func() time.Time { e := time.Since(began); return began.Add(e + faster*e/(cas.MarginPart+100)) }
+		store, began, faster := newStore(), time.Now(), 0
+		store.now = func() time.Time {
+			e := time.Since(began)
+			return began.Add(e + time.Duration(faster)*e/(cas.MarginPart+100))
+		}
 		config := cas.Config{Info: driver.Info{Expiry: driver.ByServer}}
 		l, other := open(t, store, config), open(t, store, config)
 		lease := mustAcquire(t, l, request("n", "first", time.Hour))
@@ -32,7 +35,7 @@ func TestTimeIsReadAgain(t *testing.T) {
 			what   string
 			by     *cas.Locker
 			pause  time.Duration
-			faster time.Duration
+			faster int
 			want   string
 		}{
 			{"after 5 minutes", l, 5*time.Minute + time.Second, 0, "Get Put "}, {"after a renewal", l, 0, 0, "Put "},
