@@ -152,9 +152,15 @@ func TestManagersCompete(t *testing.T) {
 				f.Watcher, f.NoBatchReads = mode == "watching", mode == "polling"
 				var m *leases.LeaseManager
 				m = locktest.NewManager(t, locktest.NewClient(t, f), holdfast.WithObserver(func(e holdfast.Event) {
-					if h, ok := m.Hold(e.Name); e.Type == holdfast.EventAcquired && ok && h.Token() == e.Token {
-						check.Enter(h.Context(), h.Name(), h.Token())
+					if e.Type != holdfast.EventAcquired {
+						return
 					}
+					h, ok := m.Hold(e.Name) // no name is removed at the instant of its grant
+					if !ok || h.Token() != e.Token {
+						t.Errorf("%s: %v, and the hold is %v", mode, e, h)
+						return
+					}
+					check.Enter(h.Context(), h.Name(), h.Token())
 				}))
 				managers = append(managers, m)
 				locktest.MustAdd(t, m, names...)
@@ -173,7 +179,7 @@ func TestManagersCompete(t *testing.T) {
 					locktest.MustAdd(t, m, names...)
 				}
 			}
-			for _, m := range managers {
+			for _, m := range slices.Backward(managers) { // the holder last: the other would acquire all, and lose them at once
 				if err := m.Close(t.Context()); err != nil {
 					t.Error(err)
 				}

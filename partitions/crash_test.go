@@ -201,18 +201,29 @@ func TestPartitionsExpiry(t *testing.T) {
 }
 
 // The server's clock steps back and leaves the expiry of a dead instance's leases a day ahead. They are
-// taken over when they have not been renewed for their TTL.
+// taken over when they have not been renewed for their TTL, and not before.
 func TestPartitionsClockStepsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const ttl = 30 * time.Second // there are reads every 5 s
 		var back atomic.Int64
-		f := locktest.NewFleet(t, 6)
+		f := locktest.NewFleet(t, 6, holdfast.WithTTL(ttl))
 		f.Store = memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }))
 		one := f.Join()
-		f.Join()
+		two := f.Join()
 		f.UntilEven(3 * time.Second)
+		var least time.Duration // until none has been renewed for its TTL
+		for _, i := range one.Owned() {
+			r, err := two.Client.Inspect(t.Context(), f.Record(i))
+			if err != nil || r.Remaining == 0 {
+				t.Fatalf("%v, %v", r, err)
+			}
+			least = max(least, r.Remaining)
+		}
 		f.Kill(one)
 		back.Store(int64(24 * time.Hour))
-		f.UntilEven(2*locktest.FleetTTL + 15*time.Second)
+		if took := f.UntilEven(2*ttl + 15*time.Second); took < least {
+			t.Errorf("all are taken over after %v, %v before the last of them could expire", took, least-took)
+		}
 		f.End()
 	})
 }

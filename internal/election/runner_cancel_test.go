@@ -241,7 +241,7 @@ func (l *life) call(want error) {
 		switch {
 		case errors.Is(err, want), l.ctx.Err() != nil:
 			return
-		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrInvalid):
+		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, driver.ErrInvalid):
 			l.t.Errorf("RunTaskOnLeader: %v", err)
 		}
 		time.Sleep(450 * time.Millisecond)

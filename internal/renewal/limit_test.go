@@ -3,9 +3,7 @@ package renewal_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,41 +189,4 @@ func TestShortLeasesBesideLongOnes(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Renewals that wait for a call get it in the order in which they were due.
-func TestRenewalsAreCalledInTheOrderOfTheirTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var order []string
-		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op != locktest.OpRenew {
-				return locktest.Fault{}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, l.Name)
-			return locktest.Fault{Delay: time.Second}
-		})
-		for i := range 64 { // their renewals use the whole limit while the others become due
-			locktest.MustLock(t, c, fmt.Sprint("first ", i))
-		}
-		time.Sleep(100 * time.Millisecond)
-		for i := range 64 {
-			locktest.MustLock(t, c, fmt.Sprintf("next %02d", i))
-			time.Sleep(10 * time.Millisecond)
-		}
-		time.Sleep(12 * time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		next := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !strings.HasPrefix(name, "next ") })
-		if len(next) != 64 {
-			t.Fatalf("%d renewals", len(next))
-		}
-		for i, name := range next[:32] { // calls that begin at the same time come in any order
-			if name >= "next 48" {
-				t.Errorf("renewal %d is that of %q", i, name)
-			}
-		}
-	})
 }

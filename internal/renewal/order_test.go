@@ -35,7 +35,8 @@ func (l *gatedLocker) Renew(_ context.Context, lease driver.Lease) (driver.Lease
 	return lease, nil
 }
 
-// The end of a lease that waits for a call does not change the order of the others that wait.
+// Renewals that wait for a call get it in the order in which they were due. The end of a lease that waits does not change the
+// order of the others.
 func TestAnEndDoesNotChangeTheOrderOfThoseThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -54,12 +55,12 @@ func TestAnEndDoesNotChangeTheOrderOfThoseThatWait(t *testing.T) {
 			add("blocks", 10*time.Minute)
 		}
 		synctest.Wait() // the limit is reached
-		var waiting []*Entry
-		for i := 1; i <= 7; i++ {
-			waiting = append(waiting, add(strconv.Itoa(i), time.Duration(100-i)*time.Second))
+		waiting := map[int]*Entry{}
+		for _, i := range []int{4, 1, 7, 2, 6, 3, 5} { // not in the order of their times
+			waiting[i] = add(strconv.Itoa(i), time.Duration(100-i)*time.Second)
+			synctest.Wait() // until it waits for a call
 		}
-		synctest.Wait()
-		r.GiveUp(waiting[1], errors.New("given up"))
+		r.GiveUp(waiting[2], errors.New("given up"))
 		l.gate <- struct{}{} // one call returns; its goroutine makes all that wait, one after another
 		synctest.Wait()
 		l.mu.Lock()
