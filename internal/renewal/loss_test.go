@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -28,22 +27,19 @@ func TestLeaseThatWasNotRequested(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memory.NewStore()
-				under := store.Locker()
-				f := locktest.NewFaulty(t, locktest.Scripted{Locker: under, OnAcquire: func(
-					ctx context.Context, req driver.Request,
-				) (holdfast.Lease, error) {
-					l, err := under.TryAcquire(ctx, req)
-					if err == nil {
-						odd(&l)
+				l := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+					a := next(ctx, call)
+					if call.Method == driver.MethodTryAcquire && a.Err == nil {
+						odd(&a.Lease)
 					}
-					return l, err
-				}}, func(op string, n int, _ holdfast.Lease) locktest.Fault {
+					return a
+				})
+				c := locktest.FaultyClient(t, l, func(op string, n int, _ holdfast.Lease) locktest.Fault {
 					if op == locktest.OpRenew && n > 1 {
 						return locktest.Fault{Refuse: locktest.ErrInjected}
 					}
 					return locktest.Fault{}
 				})
-				c := locktest.NewClient(t, f)
 				h := locktest.MustLock(t, c, "job")
 				if name == "TTL" {
 					time.Sleep(32 * time.Second)
@@ -69,9 +65,7 @@ func TestClockBelowZero(t *testing.T) {
 	t.Run("cleanup", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpAcquire: {Lose: locktest.ErrInjected}}[op]
-			}, below())
+			c := locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpAcquire, locktest.Fault{Lose: locktest.ErrInjected}), below())
 			_, _ = c.TryLock(t.Context(), "job")
 			time.Sleep(20 * time.Second)
 			if locktest.IsHeld(t, store, "job") {
@@ -92,23 +86,6 @@ func TestClockBelowZero(t *testing.T) {
 				t.Errorf("asked %d times in a minute at a poll interval of 10 s", n)
 			}
 		})
-	})
-}
-
-// A renewal that hangs is reported like one that fails.
-func TestHungRenewalIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var seen locktest.Events
-		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRenew: {Delay: time.Hour, IgnoreContext: true, Refuse: locktest.ErrInjected}}[op]
-		}, holdfast.WithObserver(seen.Observe))
-		h := locktest.MustLock(t, c, "job")
-		<-h.Context().Done()
-		synctest.Wait()
-		if seen.Failures("renew") == 0 {
-			t.Error("renewals hung, and nothing was reported before the loss")
-		}
-		_ = h.Release(t.Context())
 	})
 }
 
@@ -145,21 +122,45 @@ func TestLastAttemptBeforeTheLoss(t *testing.T) {
 	}
 }
 
-func TestHungRenewalDoesNotDelayTheLoss(t *testing.T) {
-	for _, deaf := range []bool{false, true} { // whether the driver ignores its context
-		t.Run(fmt.Sprintf("deaf=%v", deaf), func(t *testing.T) {
+// Renewals that fail, hang or do not return do not delay the loss. None may take longer than until then, however short that is. The
+// failures are reported, and the error of the loss says what failed, but does not match it.
+func TestFailedRenewalsDoNotDelayTheLoss(t *testing.T) {
+	const loss = 25 * time.Second
+	for name, ft := range map[string]locktest.Fault{
+		"refused": {Refuse: locktest.ErrInjected}, "hung": {Delay: time.Hour}, "deaf": {Delay: time.Hour, IgnoreContext: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := locktest.NewFaulty(t, memory.NewStore().Locker(),
-					locktest.Each(locktest.OpRenew, locktest.Fault{Delay: time.Hour, IgnoreContext: deaf, Refuse: locktest.ErrInjected}))
-				c := locktest.NewClient(t, f)
 				start := time.Now()
-				h := locktest.MustLock(t, c, "job")
-				<-h.Context().Done()
-				if d := time.Since(start); d != 25*time.Second {
-					t.Errorf("lost after %v, want 25s", d)
+				var last atomic.Int64
+				var seen locktest.Events
+				f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRenew, ft))
+				f.Check = func(ctx context.Context, op string) {
+					if op != locktest.OpRenew {
+						return
+					}
+					if end, ok := ctx.Deadline(); !ok || end.Sub(start) > loss {
+						t.Errorf("a renewal sent after %v may take until %v", time.Since(start), end.Sub(start))
+					}
+					last.Store(int64(time.Since(start)))
 				}
-				if n := f.Count(locktest.OpRenew); n < 3 {
-					t.Errorf("%d attempts before the loss", n)
+				h := locktest.MustLock(t, locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe)), "job")
+				<-h.Context().Done()
+				if d := time.Since(start); d != loss {
+					t.Errorf("lost after %v, want %v", d, loss)
+				}
+				if n, d := f.Count(locktest.OpRenew), time.Duration(last.Load()); n < 3 || ft.Refuse != nil && d < loss-200*time.Millisecond {
+					t.Errorf("%d attempts before the loss, the last after %v: there was time for another", n, d)
+				}
+				err, what := h.Err(), "not renewed in time"
+				if ft.Refuse != nil {
+					what = locktest.ErrInjected.Error()
+				}
+				if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) || !strings.Contains(err.Error(), what) {
+					t.Errorf("lost by %v", err)
+				}
+				if synctest.Wait(); seen.Failures("renew") == 0 {
+					t.Error("no failure was reported before the loss")
 				}
 			})
 		})
@@ -187,108 +188,37 @@ func TestSlowRenewalDelaysNoOther(t *testing.T) {
 	})
 }
 
-// However long a renewal takes, the next one is due a fixed time after it was sent: the lease's
-// time counts from there.
+// However long a renewal takes, the next one is due a fixed time after it was sent: the lease's time counts from there, in a batch
+// as well.
 func TestRenewalsCountFromTheirSending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		var mu sync.Mutex
-		var sent []time.Duration
-		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew {
+	for _, leases := range []int{1, 3} {
+		t.Run(fmt.Sprint(leases, " leases"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var mu sync.Mutex
+				var sent []time.Duration
+				holds := lockMany(t, locktest.NewClient(t, newBatches(t, func(int, []holdfast.Lease) locktest.Fault {
+					mu.Lock()
+					defer mu.Unlock()
+					sent = append(sent, time.Since(start))
+					return locktest.Fault{Delay: 2 * time.Second}
+				})), leases, 0)
+				time.Sleep(12*time.Second + time.Millisecond) // renewed at 10 s, answered at 12 s
+				synctest.Wait()
+				for _, h := range holds {
+					if in := h.LostIn(); in > 23*time.Second || in < 22*time.Second {
+						t.Errorf("lost in %v, not 25 s after the request was sent", in)
+					}
+				}
+				time.Sleep(33 * time.Second)
 				mu.Lock()
 				defer mu.Unlock()
-				sent = append(sent, time.Since(start))
-				return locktest.Fault{Delay: 2 * time.Second}
-			}
-			return locktest.Fault{}
+				if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}; !slices.Equal(sent, want) {
+					t.Errorf("renewals were sent after %v, want %v", sent, want)
+				}
+			})
 		})
-		locktest.MustLock(t, locktest.NewClient(t, f), "job")
-		time.Sleep(45 * time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}; !slices.Equal(sent, want) {
-			t.Errorf("renewals were sent after %v, want %v", sent, want)
-		}
-	})
-}
-
-// The error of a loss says why the attempts before it failed, but does not match those errors.
-func TestLossSaysWhatFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := locktest.MustLock(t, locktest.FaultyClient(t, memory.New(), locktest.RenewalFaults()), "job")
-		<-h.Context().Done()
-		err := h.Err()
-		if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) ||
-			!strings.Contains(err.Error(), locktest.ErrInjected.Error()) {
-			t.Errorf("lost by %v", err)
-		}
-	})
-}
-
-// No attempt may take longer than until the loss, however short that is.
-func TestNoAttemptOutlivesTheLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		const loss = 25 * time.Second
-		var last atomic.Int64
-		f := locktest.NewFaulty(t, memory.New(), locktest.RenewalFaults())
-		f.Check = func(ctx context.Context, op string) {
-			if op != locktest.OpRenew {
-				return
-			}
-			if end, ok := ctx.Deadline(); !ok || end.Sub(start) > loss {
-				t.Errorf("a renewal sent after %v may take until %v", time.Since(start), end.Sub(start))
-			}
-			last.Store(int64(time.Since(start)))
-		}
-		h := locktest.MustLock(t, locktest.NewClient(t, f), "job")
-		<-h.Context().Done()
-		if d := time.Duration(last.Load()); d < loss-200*time.Millisecond {
-			t.Errorf("the last attempt was made after %v: there was time for another", d)
-		}
-	})
-}
-
-// A lease costs no goroutine.
-func TestNoGoroutinePerLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
-		c := locktest.NewClient(t, f)
-		before := runtime.NumGoroutine()
-		var holds []*holdfast.Hold
-		for i := range 1000 {
-			holds = append(holds, locktest.MustLock(t, c, fmt.Sprint(i)))
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if n := runtime.NumGoroutine() - before; n > 3 {
-			t.Errorf("1000 leases cost %d goroutines", n)
-		}
-		time.Sleep(time.Minute)
-		for _, h := range holds {
-			if h.Err() != nil {
-				t.Fatal(h.Err())
-			}
-		}
-		// One renewal in 10 s each: a busy loop would show here.
-		if n := f.Count(locktest.OpRenew); n < 5000 || n > 7000 {
-			t.Errorf("%d renewals in a minute", n)
-		}
-	})
-}
-
-func TestHotPathsDoNotAllocate(t *testing.T) {
-	c := locktest.NewClient(t, memory.NewStore().Locker())
-	h := locktest.MustLock(t, c, "job")
-	ctx := h.Context()
-	if n := testing.AllocsPerRun(100, func() { _ = h.Err() }); n != 0 {
-		t.Errorf("Hold.Err allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { _, _ = holdfast.TokenFromContext(ctx) }); n != 0 {
-		t.Errorf("TokenFrom allocates %v times", n)
-	}
-	_ = h.Release(context.Background())
 }
 
 // Every call has a time limit of its own, shorter than the grace, whatever limit the caller has.
