@@ -96,42 +96,40 @@ func TestManagerFailingReads(t *testing.T) {
 func TestManagerFailingNamesDelayNoOther(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{"hang": {Hang: true}, "fail": {Refuse: locktest.ErrInjected},
 		"foreign": {Refuse: driver.Invalid("record", "foreign", "ours")}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-					if strings.HasPrefix(l.Name, "bad") {
-						return ft
-					}
-					return locktest.Fault{Delay: 4 * time.Millisecond}
-				})
-				c := locktest.NewClient(t, f)
-				led := locktest.NewLedger(t)
-				m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), holdfast.WithPollInterval(5*time.Second))
-				locktest.MustAdd(t, m, locktest.Names("bad", 100)...)
-				time.Sleep(2 * time.Minute)
-				good := locktest.Names("good", 1000)
-				start := time.Now()
-				locktest.MustAdd(t, m, good...)
-				for len(m.Leases()) < len(good) && time.Since(start) < time.Minute {
-					time.Sleep(10 * time.Millisecond)
+		locktest.Bubble(t, name, func(t *testing.T) {
+			f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
+				if strings.HasPrefix(l.Name, "bad") {
+					return ft
 				}
-				if d := time.Since(start); d > time.Second {
-					t.Errorf("1000 good names were acquired in %v", d)
-				}
-				before := led.Count(holdfast.EventError)
-				time.Sleep(2 * time.Minute)
-				if n := led.Count(holdfast.EventError) - before; n < 100 {
-					t.Errorf("%d errors were reported of 100 failing names in two minutes", n)
-				}
-				start = time.Now()
-				locktest.MustRemove(t, m, good...)
-				if d := time.Since(start); d > time.Second {
-					t.Errorf("1000 good names were released in %v", d)
-				}
-				if n := led.Count(holdfast.EventLost); n != 0 {
-					t.Errorf("%d were lost", n)
-				}
+				return locktest.Fault{Delay: 4 * time.Millisecond}
 			})
+			c := locktest.NewClient(t, f)
+			led := locktest.NewLedger(t)
+			m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), holdfast.WithPollInterval(5*time.Second))
+			locktest.MustAdd(t, m, locktest.Names("bad", 100)...)
+			time.Sleep(2 * time.Minute)
+			good := locktest.Names("good", 1000)
+			start := time.Now()
+			locktest.MustAdd(t, m, good...)
+			for len(m.Leases()) < len(good) && time.Since(start) < time.Minute {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if d := time.Since(start); d > time.Second {
+				t.Errorf("1000 good names were acquired in %v", d)
+			}
+			before := led.Count(holdfast.EventError)
+			time.Sleep(2 * time.Minute)
+			if n := led.Count(holdfast.EventError) - before; n < 100 {
+				t.Errorf("%d errors were reported of 100 failing names in two minutes", n)
+			}
+			start = time.Now()
+			locktest.MustRemove(t, m, good...)
+			if d := time.Since(start); d > time.Second {
+				t.Errorf("1000 good names were released in %v", d)
+			}
+			if n := led.Count(holdfast.EventLost); n != 0 {
+				t.Errorf("%d were lost", n)
+			}
 		})
 	}
 }

@@ -227,31 +227,29 @@ func TestReadersOfTheClientKeepNoManagerOut(t *testing.T) {
 	for how, read := range map[string]func(*holdfast.Client, context.Context, string, ...holdfast.Option) (*holdfast.Hold, error){
 		"they try": (*holdfast.Client).TryLock, "they wait": (*holdfast.Client).Lock,
 	} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewClient(t, memory.NewStore().Locker())
-				last := locktest.MustTryLock(t, c, "cache", holdfast.WithShared())
-				m := locktest.NewManager(t, c)
-				locktest.MustAdd(t, m, "cache")
-				for range 600 { // each reader begins before the one before it ends
-					time.Sleep(time.Second)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					next, err := read(c, ctx, "cache", holdfast.WithShared())
-					cancel()
-					if last != nil {
-						locktest.Release(t, last)
-					}
-					if last = next; err != nil {
-						last = nil
-					}
-					if synctest.Wait(); last == nil {
-						if _, held := m.Hold("cache"); held {
-							return
-						}
+		locktest.Bubble(t, how, func(t *testing.T) {
+			c := locktest.NewClient(t, memory.NewStore().Locker())
+			last := locktest.MustTryLock(t, c, "cache", holdfast.WithShared())
+			m := locktest.NewManager(t, c)
+			locktest.MustAdd(t, m, "cache")
+			for range 600 { // each reader begins before the one before it ends
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				next, err := read(c, ctx, "cache", holdfast.WithShared())
+				cancel()
+				if last != nil {
+					locktest.Release(t, last)
+				}
+				if last = next; err != nil {
+					last = nil
+				}
+				if synctest.Wait(); last == nil {
+					if _, held := m.Hold("cache"); held {
+						return
 					}
 				}
-				t.Error("the manager has waited for ten minutes")
-			})
+			}
+			t.Error("the manager has waited for ten minutes")
 		})
 	}
 }

@@ -204,40 +204,38 @@ func TestPartitionsReleasesAreLimited(t *testing.T) {
 // released at once wait for their releases in an outage.
 func TestPartitionsFuncsThatStopInTimeAreNoOverruns(t *testing.T) {
 	for name, leave := range map[string]bool{"lost": false, "Run ends": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const n = 400
-				var down atomic.Bool
-				var events locktest.Events
-				c := locktest.FaultyClient(t, memory.New(), locktest.While(&down, locktest.Fault{Hang: true}))
-				p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled, holdfast.WithObserver(events.Observe))
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- p.Run(ctx) }()
-				for end := time.Now().Add(time.Minute); len(p.Owned()) < n && time.Now().Before(end); {
-					time.Sleep(10 * time.Millisecond)
-				}
-				if len(p.Owned()) != n {
-					t.Fatalf("%d owned", len(p.Owned()))
-				}
-				down.Store(true)
-				if leave {
-					cancel()
-				}
-				time.Sleep(time.Minute)
-				if lost := events.Count(holdfast.EventLost); !leave && lost != n+1 { // and the member lock
-					t.Errorf("%d lost", lost)
-				}
-				if over := events.Count(holdfast.EventOverrun); over != 0 {
-					t.Errorf("%d overruns", over)
-				}
-				down.Store(false)
+		locktest.Bubble(t, name, func(t *testing.T) {
+			const n = 400
+			var down atomic.Bool
+			var events locktest.Events
+			c := locktest.FaultyClient(t, memory.New(), locktest.While(&down, locktest.Fault{Hang: true}))
+			p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled, holdfast.WithObserver(events.Observe))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- p.Run(ctx) }()
+			for end := time.Now().Add(time.Minute); len(p.Owned()) < n && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if len(p.Owned()) != n {
+				t.Fatalf("%d owned", len(p.Owned()))
+			}
+			down.Store(true)
+			if leave {
 				cancel()
-				t.Logf("Run returned %v", <-done)
-			})
+			}
+			time.Sleep(time.Minute)
+			if lost := events.Count(holdfast.EventLost); !leave && lost != n+1 { // and the member lock
+				t.Errorf("%d lost", lost)
+			}
+			if over := events.Count(holdfast.EventOverrun); over != 0 {
+				t.Errorf("%d overruns", over)
+			}
+			down.Store(false)
+			cancel()
+			t.Logf("Run returned %v", <-done)
 		})
 	}
 }

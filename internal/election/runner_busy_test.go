@@ -114,9 +114,8 @@ func TestRunTaskOnLeader_InDoubtDuringShutdown(t *testing.T) {
 	for range 300 { // events of the same instant happen in random order
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true, Lose: locktest.ErrInjected}}[op]
-			})
+			lost := locktest.Fault{Delay: time.Second, IgnoreContext: true, Lose: locktest.ErrInjected}
+			c := locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpAcquire, lost))
 			r := locktest.NewRunner(t, c)
 			called := make(chan error)
 			go func() { _, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); called <- err }()
@@ -171,52 +170,46 @@ func TestRunner_TaskInAnotherRunnersTask(t *testing.T) {
 		}
 		return locktest.NewRunner(t, c, opts...), inner
 	}
-	t.Run("busy", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			outer, inner := runners(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			_, _ = outer.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-					if _, err := outer.RunTaskOnLeader(ctx, locktest.LeadUntilCanceled); !errors.Is(err, driver.ErrInvalid) {
-						t.Errorf("from the runner's own task: %v, want an InvalidError", err)
-					}
-					return nil
-				})
-				return err
+	locktest.Bubble(t, "busy", func(t *testing.T) {
+		outer, inner := runners(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, _ = outer.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+			_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+				if _, err := outer.RunTaskOnLeader(ctx, locktest.LeadUntilCanceled); !errors.Is(err, driver.ErrInvalid) {
+					t.Errorf("from the runner's own task: %v, want an InvalidError", err)
+				}
+				return nil
 			})
+			return err
 		})
 	})
-	t.Run("heartbeat", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			outer, inner := runners(t, holdfast.WithStallTimeout(10*time.Second))
-			_, err := outer.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
-				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-					for range 30 {
-						time.Sleep(time.Second)
-						holdfast.Heartbeat(ctx)
-					}
-					return context.Cause(ctx)
-				})
-				return err
+	locktest.Bubble(t, "heartbeat", func(t *testing.T) {
+		outer, inner := runners(t, holdfast.WithStallTimeout(10*time.Second))
+		_, err := outer.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
+			_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+				for range 30 {
+					time.Sleep(time.Second)
+					holdfast.Heartbeat(ctx)
+				}
+				return context.Cause(ctx)
 			})
-			if err != nil {
-				t.Errorf("a task that sends heartbeats stalled: %v", err)
-			}
+			return err
 		})
+		if err != nil {
+			t.Errorf("a task that sends heartbeats stalled: %v", err)
+		}
 	})
-	t.Run("close", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			outer, inner := runners(t)
-			_, _ = outer.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
-				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-					if err := outer.Close(ctx); err != nil {
-						t.Errorf("Close from the task with its own context: %v", err)
-					}
-					return nil
-				})
-				return err
+	locktest.Bubble(t, "close", func(t *testing.T) {
+		outer, inner := runners(t)
+		_, _ = outer.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
+			_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
+				if err := outer.Close(ctx); err != nil {
+					t.Errorf("Close from the task with its own context: %v", err)
+				}
+				return nil
 			})
+			return err
 		})
 	})
 }

@@ -20,10 +20,7 @@ import (
 // RunTaskOnLeader returns ErrClosed if Close is called during its attempt.
 func TestClose_DuringAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpAcquire: {Hang: true}}[op]
-			}))
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpAcquire, locktest.Fault{Hang: true})))
 		time.AfterFunc(time.Second, func() { _ = r.Close(context.Background()) })
 		if _, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("err = %v, want ErrClosed", err)
@@ -34,10 +31,7 @@ func TestClose_DuringAnAttempt(t *testing.T) {
 // Close returns soon after its context has ended, even while the release of an idle leader hangs.
 func TestClose_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpRelease: {Hang: true}}[op]
-			}))
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Hang: true})))
 		if _, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -76,9 +70,7 @@ var faultsByName = map[string]func(op string, n int, _ holdfast.Lease) locktest.
 	"slow": func(op string, n int, _ holdfast.Lease) locktest.Fault {
 		return locktest.Fault{Delay: 220 * time.Millisecond, IgnoreContext: n%2 == 0}
 	},
-	"no renewals": func(op string, n int, _ holdfast.Lease) locktest.Fault {
-		return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-	},
+	"no renewals": locktest.Each(locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}),
 }
 
 const lifeTTL = 3 * time.Second

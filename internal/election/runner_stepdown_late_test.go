@@ -31,44 +31,42 @@ func TestStepDown_TooLate(t *testing.T) {
 		"being released":               {locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second}, 91 * time.Second, time.Hour},
 		"being released, with a limit": {locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second}, 91 * time.Second, time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var ill atomic.Bool
-				ill.Store(true)
-				seen := locktest.Events{}
-				c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) (none locktest.Fault) {
-					if op == tc.op && ill.Load() {
-						return tc.fault
-					}
-					return none
-				}, holdfast.WithObserver(seen.Observe))
-				r := locktest.NewRunner(t, c, holdfast.WithCoolDown(time.Hour))
-				begin := time.Now()
-				first := locktest.Campaign(t.Context(), r, func(context.Context) error {
-					time.Sleep(90 * time.Second)
-					return nil
-				})
-				time.Sleep(tc.after)
-				ctx, cancel := context.WithTimeout(t.Context(), tc.gives)
-				defer cancel()
-				if err := r.StepDown(ctx); (err != nil) != (tc.gives < time.Minute) {
-					t.Errorf("StepDown: %v", err)
+		locktest.Bubble(t, name, func(t *testing.T) {
+			var ill atomic.Bool
+			ill.Store(true)
+			seen := locktest.Events{}
+			c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) (none locktest.Fault) {
+				if op == tc.op && ill.Load() {
+					return tc.fault
 				}
-				ill.Store(false)
-				if tc.op == locktest.OpRelease { // else Run campaigns again
-					if err := <-first; err != nil {
-						t.Errorf("Run: %v", err)
-					}
-					first = locktest.Campaign(t.Context(), r, locktest.EmptyTask)
-				}
-				if err := <-first; err != nil || time.Since(begin) > 10*time.Minute {
-					t.Errorf("leads again after %v (%v): a cool-down, although the runner did not step down", time.Since(begin), err)
-				}
-				synctest.Wait()
-				if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
-					t.Errorf("%d step-downs reported", n)
-				}
+				return none
+			}, holdfast.WithObserver(seen.Observe))
+			r := locktest.NewRunner(t, c, holdfast.WithCoolDown(time.Hour))
+			begin := time.Now()
+			first := locktest.Campaign(t.Context(), r, func(context.Context) error {
+				time.Sleep(90 * time.Second)
+				return nil
 			})
+			time.Sleep(tc.after)
+			ctx, cancel := context.WithTimeout(t.Context(), tc.gives)
+			defer cancel()
+			if err := r.StepDown(ctx); (err != nil) != (tc.gives < time.Minute) {
+				t.Errorf("StepDown: %v", err)
+			}
+			ill.Store(false)
+			if tc.op == locktest.OpRelease { // else Run campaigns again
+				if err := <-first; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				first = locktest.Campaign(t.Context(), r, locktest.EmptyTask)
+			}
+			if err := <-first; err != nil || time.Since(begin) > 10*time.Minute {
+				t.Errorf("leads again after %v (%v): a cool-down, although the runner did not step down", time.Since(begin), err)
+			}
+			synctest.Wait()
+			if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
+				t.Errorf("%d step-downs reported", n)
+			}
 		})
 	}
 }
@@ -133,22 +131,20 @@ func TestStepDown_SaysWhatHasNotEnded(t *testing.T) {
 	for name, end := range map[string]func(*holdfast.LeaderAwareRunner, context.Context) error{
 		"StepDown": (*holdfast.LeaderAwareRunner).StepDown, "Close": (*holdfast.LeaderAwareRunner).Close,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				slow := locktest.Each(locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second})
-				r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), slow))
-				done := locktest.Campaign(t.Context(), r, locktest.EmptyTask)
-				synctest.Wait() // the task has returned
-				ended, cancel := context.WithCancel(t.Context())
-				cancel()
-				err := end(r, ended)
-				if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "task has not returned") {
-					t.Errorf("while the lock is released: %v", err)
-				}
-				if err := <-done; err != nil {
-					t.Errorf("Run: %v", err)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			slow := locktest.Each(locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second})
+			r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), slow))
+			done := locktest.Campaign(t.Context(), r, locktest.EmptyTask)
+			synctest.Wait() // the task has returned
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			err := end(r, ended)
+			if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "task has not returned") {
+				t.Errorf("while the lock is released: %v", err)
+			}
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
 		})
 	}
 }

@@ -104,31 +104,29 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 		"given":        {[]holdfast.RunnerOption{holdfast.WithIdleLimit(7 * time.Second)}, 7 * time.Second},
 		"minimum hold": {[]holdfast.RunnerOption{holdfast.WithIdleLimit(time.Second), holdfast.WithMinHold(45 * time.Second)}, 44 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), tc.opts...)
-				for range 3 {
-					mustRun(t, r, func(context.Context) error { time.Sleep(time.Second); return nil }, true)
-					time.Sleep(tc.want - time.Millisecond)
-					if !r.IsLeader() || !locktest.IsHeld(t, store, "job") {
-						t.Error("leadership was not kept between calls")
-					}
-					if len(tc.opts) == 2 {
-						break // the minimum hold counts from the acquisition, not from the call
-					}
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), tc.opts...)
+			for range 3 {
+				mustRun(t, r, func(context.Context) error { time.Sleep(time.Second); return nil }, true)
+				time.Sleep(tc.want - time.Millisecond)
+				if !r.IsLeader() || !locktest.IsHeld(t, store, "job") {
+					t.Error("leadership was not kept between calls")
 				}
-				time.Sleep(2 * time.Millisecond)
-				synctest.Wait()
-				if r.IsLeader() || locktest.IsHeld(t, store, "job") {
-					t.Error("not released at the idle limit")
+				if len(tc.opts) == 2 {
+					break // the minimum hold counts from the acquisition, not from the call
 				}
-				time.Sleep(time.Hour)
-				mustRun(t, r, func(ctx context.Context) error {
-					time.Sleep(2 * tc.want) // the idle limit is not for a task that runs
-					return ctx.Err()
-				}, true)
-			})
+			}
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			if r.IsLeader() || locktest.IsHeld(t, store, "job") {
+				t.Error("not released at the idle limit")
+			}
+			time.Sleep(time.Hour)
+			mustRun(t, r, func(ctx context.Context) error {
+				time.Sleep(2 * tc.want) // the idle limit is not for a task that runs
+				return ctx.Err()
+			}, true)
 		})
 	}
 }
@@ -137,10 +135,7 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
-			}))
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second})))
 		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(time.Second)
 		over, cancel := context.WithCancel(t.Context())
@@ -188,9 +183,7 @@ func TestRunTaskOnLeader_CloseDuringTheTask(t *testing.T) {
 func TestRunTaskOnLeader_CallDuringTheRelease(t *testing.T) {
 	for _, mode := range []string{"RunTaskOnLeader", "Run"} {
 		synctest.Test(t, func(t *testing.T) {
-			f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
-			})
+			f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second}))
 			r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithIdleLimit(5*time.Second))
 			mustRun(t, r, locktest.EmptyTask, true)
 			time.Sleep(5*time.Second + time.Second/2)
@@ -309,30 +302,28 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 			return locktest.Fault{}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var ahead atomic.Int64
-				store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
-				ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
-				dead := store.Locker()
-				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), Owner: "dead",
-					TTL: 20 * time.Second}); err != nil {
-					t.Fatal(err)
-				}
-				ahead.Store(0)
-				var seen locktest.Events
-				r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), faults), holdfast.WithObserver(seen.Observe))
-				start := time.Now()
-				for ran := false; !ran && time.Since(start) < time.Minute; time.Sleep(3 * time.Second) {
-					ran, _ = r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
-				}
-				if d := time.Since(start); !r.IsLeader() || d < 20*time.Second || d > 30*time.Second {
-					t.Errorf("leads %v after %v, want one TTL of the dead holder", r.IsLeader(), d)
-				}
-				if n := seen.Count(holdfast.EventHolderSeen); n != 1 {
-					t.Errorf("the other holder was reported %d times, want once", n)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			var ahead atomic.Int64
+			store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+			ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
+			dead := store.Locker()
+			if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), Owner: "dead",
+				TTL: 20 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			ahead.Store(0)
+			var seen locktest.Events
+			r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), faults), holdfast.WithObserver(seen.Observe))
+			start := time.Now()
+			for ran := false; !ran && time.Since(start) < time.Minute; time.Sleep(3 * time.Second) {
+				ran, _ = r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
+			}
+			if d := time.Since(start); !r.IsLeader() || d < 20*time.Second || d > 30*time.Second {
+				t.Errorf("leads %v after %v, want one TTL of the dead holder", r.IsLeader(), d)
+			}
+			if n := seen.Count(holdfast.EventHolderSeen); n != 1 {
+				t.Errorf("the other holder was reported %d times, want once", n)
+			}
 		})
 	}
 }
@@ -344,33 +335,31 @@ func TestRunTaskOnLeader_InDoubtIsCleanedUp(t *testing.T) {
 		"lands later":  {Late: 10 * time.Second},
 		"hung, undone": {Hang: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				ids := map[string]bool{}
-				r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
-					func(op string, n int, l holdfast.Lease) locktest.Fault {
-						if op != locktest.OpAcquire {
-							return locktest.Fault{}
-						}
-						if ids[l.ID.Reveal()] {
-							t.Error("an ID in cleanup was used again")
-						}
-						ids[l.ID.Reveal()] = true
-						if n == 1 {
-							return ft
-						}
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			ids := map[string]bool{}
+			r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
+				func(op string, n int, l holdfast.Lease) locktest.Fault {
+					if op != locktest.OpAcquire {
 						return locktest.Fault{}
-					}))
-				if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
-					t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
-				}
-				time.Sleep(ft.Late + 9*time.Second)
-				if locktest.IsHeld(t, store, "job") {
-					t.Error("an attempt in doubt keeps others out")
-				}
-				mustRun(t, r, locktest.EmptyTask, true)
-			})
+					}
+					if ids[l.ID.Reveal()] {
+						t.Error("an ID in cleanup was used again")
+					}
+					ids[l.ID.Reveal()] = true
+					if n == 1 {
+						return ft
+					}
+					return locktest.Fault{}
+				}))
+			if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
+			}
+			time.Sleep(ft.Late + 9*time.Second)
+			if locktest.IsHeld(t, store, "job") {
+				t.Error("an attempt in doubt keeps others out")
+			}
+			mustRun(t, r, locktest.EmptyTask, true)
 		})
 	}
 }

@@ -143,20 +143,18 @@ func TestFailingBatches(t *testing.T) {
 		"hung":           {Hang: true},
 		"slow, answered": {Delay: 2 * time.Second, Lose: locktest.ErrInjected},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				outage := time.Now().Add(9 * time.Second)
-				b := newBatches(t, func(int, []holdfast.Lease) locktest.Fault {
-					if since := time.Since(outage); since > 0 && since < 12*time.Second {
-						return ft
-					}
-					return locktest.Fault{Delay: 20 * time.Millisecond}
-				})
-				c := locktest.NewClient(t, b)
-				holds := lockMany(t, c, 1000, 0)
-				time.Sleep(time.Minute)
-				allHeld(t, holds)
+		locktest.Bubble(t, name, func(t *testing.T) {
+			outage := time.Now().Add(9 * time.Second)
+			b := newBatches(t, func(int, []holdfast.Lease) locktest.Fault {
+				if since := time.Since(outage); since > 0 && since < 12*time.Second {
+					return ft
+				}
+				return locktest.Fault{Delay: 20 * time.Millisecond}
 			})
+			c := locktest.NewClient(t, b)
+			holds := lockMany(t, c, 1000, 0)
+			time.Sleep(time.Minute)
+			allHeld(t, holds)
 		})
 	}
 }
@@ -195,32 +193,30 @@ func TestHungBatchDelaysNoOther(t *testing.T) {
 // definite answer for it ends that lease alone, and at once.
 func TestPoisonedBatch(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{"fails": {Refuse: locktest.ErrInjected}, "hangs": {Hang: true}, "is released": {}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				poison := func(l holdfast.Lease) bool { return l.Name == "lease 77" && ft != locktest.Fault{} }
-				b := newBatches(t, func(_ int, leases []holdfast.Lease) locktest.Fault {
-					if slices.ContainsFunc(leases, poison) {
-						return ft
-					}
-					return locktest.Fault{Delay: 20 * time.Millisecond}
-				})
-				c := locktest.NewClient(t, b)
-				holds := lockMany(t, c, 1000, 0)
-				if name == "is released" {
-					if err := b.Release(t.Context(), holds[77].Lease()); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(11 * time.Second)
-					if err := holds[77].Err(); !errors.Is(err, holdfast.ErrLost) {
-						t.Errorf("the one that is released, at its renewal: %v", err)
-					}
+		locktest.Bubble(t, name, func(t *testing.T) {
+			poison := func(l holdfast.Lease) bool { return l.Name == "lease 77" && ft != locktest.Fault{} }
+			b := newBatches(t, func(_ int, leases []holdfast.Lease) locktest.Fault {
+				if slices.ContainsFunc(leases, poison) {
+					return ft
 				}
-				time.Sleep(2 * time.Minute)
-				if err := holds[77].Err(); !errors.Is(err, holdfast.ErrLost) {
-					t.Errorf("the one that fails: %v", err)
-				}
-				allHeld(t, slices.Delete(holds, 77, 78))
+				return locktest.Fault{Delay: 20 * time.Millisecond}
 			})
+			c := locktest.NewClient(t, b)
+			holds := lockMany(t, c, 1000, 0)
+			if name == "is released" {
+				if err := b.Release(t.Context(), holds[77].Lease()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(11 * time.Second)
+				if err := holds[77].Err(); !errors.Is(err, holdfast.ErrLost) {
+					t.Errorf("the one that is released, at its renewal: %v", err)
+				}
+			}
+			time.Sleep(2 * time.Minute)
+			if err := holds[77].Err(); !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("the one that fails: %v", err)
+			}
+			allHeld(t, slices.Delete(holds, 77, 78))
 		})
 	}
 }

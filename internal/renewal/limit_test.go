@@ -19,29 +19,27 @@ func TestRenewalsOneByOneAreLimited(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
 		"hang": {Hang: true}, "never return": {Delay: 10 * time.Minute, IgnoreContext: true, Refuse: locktest.ErrInjected},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ill := func(l holdfast.Lease) bool { return strings.HasSuffix(l.Name, "7") }
-				counted := locktest.NewCallGauge(locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) (none locktest.Fault) {
-					switch {
-					case op != locktest.OpRenew:
-						return none
-					case ill(l):
-						return ft
-					}
-					return locktest.Fault{Delay: 5 * time.Millisecond}
-				}), 0)
-				holds := lockMany(t, locktest.NewClient(t, counted), 4000, 10*time.Millisecond)
-				time.Sleep(3 * time.Minute)
-				for _, h := range holds {
-					if err := h.Err(); ill(h.Lease()) != errors.Is(err, holdfast.ErrLost) {
-						t.Fatalf("%q: %v", h.Name(), err)
-					}
+		locktest.Bubble(t, name, func(t *testing.T) {
+			ill := func(l holdfast.Lease) bool { return strings.HasSuffix(l.Name, "7") }
+			counted := locktest.NewCallGauge(locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) (none locktest.Fault) {
+				switch {
+				case op != locktest.OpRenew:
+					return none
+				case ill(l):
+					return ft
 				}
-				if worst := counted.Highest(driver.MethodRenew); ft.Hang && worst > 64 { // those that never return count no longer
-					t.Errorf("%d renewals at once", worst)
+				return locktest.Fault{Delay: 5 * time.Millisecond}
+			}), 0)
+			holds := lockMany(t, locktest.NewClient(t, counted), 4000, 10*time.Millisecond)
+			time.Sleep(3 * time.Minute)
+			for _, h := range holds {
+				if err := h.Err(); ill(h.Lease()) != errors.Is(err, holdfast.ErrLost) {
+					t.Fatalf("%q: %v", h.Name(), err)
 				}
-			})
+			}
+			if worst := counted.Highest(driver.MethodRenew); ft.Hang && worst > 64 { // those that never return count no longer
+				t.Errorf("%d renewals at once", worst)
+			}
 		})
 	}
 }
@@ -149,25 +147,23 @@ func TestShortLeasesBesideLongOnes(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
 		"slow": {Delay: 500 * time.Millisecond}, "hung": {Hang: true}, "deaf": {Delay: 20 * time.Second, Refuse: locktest.ErrInjected},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBatches(t, func(_ int, leases []holdfast.Lease) locktest.Fault {
-					if leases[0].TTL > time.Second || len(leases) > 3 {
-						return ft
-					}
-					return locktest.Fault{Delay: 10 * time.Millisecond}
-				})
-				c := locktest.NewClient(t, b)
-				for _, name := range locktest.Names("long", 3000) {
-					locktest.MustLock(t, c, name, holdfast.WithTTL(10*time.Minute))
+		locktest.Bubble(t, name, func(t *testing.T) {
+			b := newBatches(t, func(_ int, leases []holdfast.Lease) locktest.Fault {
+				if leases[0].TTL > time.Second || len(leases) > 3 {
+					return ft
 				}
-				short := lockMany(t, c, 3, 0, holdfast.WithTTL(time.Second))
-				time.Sleep(5 * time.Minute)
-				allHeld(t, short)
-				if n, _, _ := b.sent(); n < 500 {
-					t.Errorf("%d batches: the short leases are not renewed together", n)
-				}
+				return locktest.Fault{Delay: 10 * time.Millisecond}
 			})
+			c := locktest.NewClient(t, b)
+			for _, name := range locktest.Names("long", 3000) {
+				locktest.MustLock(t, c, name, holdfast.WithTTL(10*time.Minute))
+			}
+			short := lockMany(t, c, 3, 0, holdfast.WithTTL(time.Second))
+			time.Sleep(5 * time.Minute)
+			allHeld(t, short)
+			if n, _, _ := b.sent(); n < 500 {
+				t.Errorf("%d batches: the short leases are not renewed together", n)
+			}
 		})
 	}
 }

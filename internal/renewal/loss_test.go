@@ -24,34 +24,32 @@ func TestLeaseThatWasNotRequested(t *testing.T) {
 		"TTL": func(l *holdfast.Lease) { l.TTL = 10 * time.Second }, "ID": func(l *holdfast.Lease) { l.ID = driver.LeaseID{} },
 		"Name": func(l *holdfast.Lease) { l.Name = "" },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				l := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
-					a := next(ctx, call)
-					if call.Method == driver.MethodTryAcquire && a.Err == nil {
-						odd(&a.Lease)
-					}
-					return a
-				})
-				c := locktest.FaultyClient(t, l, func(op string, n int, _ holdfast.Lease) locktest.Fault {
-					if op == locktest.OpRenew && n > 1 {
-						return locktest.Fault{Refuse: locktest.ErrInjected}
-					}
-					return locktest.Fault{}
-				})
-				h := locktest.MustLock(t, c, "job")
-				if name == "TTL" {
-					time.Sleep(32 * time.Second)
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			l := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+				a := next(ctx, call)
+				if call.Method == driver.MethodTryAcquire && a.Err == nil {
+					odd(&a.Lease)
 				}
-				if h.Err() == nil && !locktest.IsHeld(t, store, "job") {
-					t.Error("the hold is live, although its lease has expired on the backend")
-				}
-				_ = h.Release(t.Context())
-				if locktest.IsHeld(t, store, "job") {
-					t.Error("still held after Release")
-				}
+				return a
 			})
+			c := locktest.FaultyClient(t, l, func(op string, n int, _ holdfast.Lease) locktest.Fault {
+				if op == locktest.OpRenew && n > 1 {
+					return locktest.Fault{Refuse: locktest.ErrInjected}
+				}
+				return locktest.Fault{}
+			})
+			h := locktest.MustLock(t, c, "job")
+			if name == "TTL" {
+				time.Sleep(32 * time.Second)
+			}
+			if h.Err() == nil && !locktest.IsHeld(t, store, "job") {
+				t.Error("the hold is live, although its lease has expired on the backend")
+			}
+			_ = h.Release(t.Context())
+			if locktest.IsHeld(t, store, "job") {
+				t.Error("still held after Release")
+			}
 		})
 	}
 }
@@ -62,30 +60,26 @@ func TestClockBelowZero(t *testing.T) {
 		start := time.Now()
 		return holdfast.WithElapsed(func() time.Duration { return time.Since(start) - time.Hour })
 	}
-	t.Run("cleanup", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			c := locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpAcquire, locktest.Fault{Lose: locktest.ErrInjected}), below())
-			_, _ = c.TryLock(t.Context(), "job")
-			time.Sleep(20 * time.Second)
-			if locktest.IsHeld(t, store, "job") {
-				t.Error("no cleanup")
-			}
-		})
+	locktest.Bubble(t, "cleanup", func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpAcquire, locktest.Fault{Lose: locktest.ErrInjected}), below())
+		_, _ = c.TryLock(t.Context(), "job")
+		time.Sleep(20 * time.Second)
+		if locktest.IsHeld(t, store, "job") {
+			t.Error("no cleanup")
+		}
 	})
-	t.Run("polling", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			f := locktest.NewFaulty(t, store.Locker(), nil)
-			c := locktest.NewClient(t, locktest.Anonymous{Locker: f}, below(), holdfast.WithPollInterval(10*time.Second))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			_, _ = c.Lock(ctx, "job")
-			if n := f.Count(locktest.OpAcquire); n > 10 {
-				t.Errorf("asked %d times in a minute at a poll interval of 10 s", n)
-			}
-		})
+	locktest.Bubble(t, "polling", func(t *testing.T) {
+		store := memory.NewStore()
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		c := locktest.NewClient(t, locktest.Anonymous{Locker: f}, below(), holdfast.WithPollInterval(10*time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, _ = c.Lock(ctx, "job")
+		if n := f.Count(locktest.OpAcquire); n > 10 {
+			t.Errorf("asked %d times in a minute at a poll interval of 10 s", n)
+		}
 	})
 }
 
@@ -129,40 +123,38 @@ func TestFailedRenewalsDoNotDelayTheLoss(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
 		"refused": {Refuse: locktest.ErrInjected}, "hung": {Delay: time.Hour}, "deaf": {Delay: time.Hour, IgnoreContext: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				var last atomic.Int64
-				var seen locktest.Events
-				f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRenew, ft))
-				f.Check = func(ctx context.Context, op string) {
-					if op != locktest.OpRenew {
-						return
-					}
-					if end, ok := ctx.Deadline(); !ok || end.Sub(start) > loss {
-						t.Errorf("a renewal sent after %v may take until %v", time.Since(start), end.Sub(start))
-					}
-					last.Store(int64(time.Since(start)))
+		locktest.Bubble(t, name, func(t *testing.T) {
+			start := time.Now()
+			var last atomic.Int64
+			var seen locktest.Events
+			f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRenew, ft))
+			f.Check = func(ctx context.Context, op string) {
+				if op != locktest.OpRenew {
+					return
 				}
-				h := locktest.MustLock(t, locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe)), "job")
-				<-h.Context().Done()
-				if d := time.Since(start); d != loss {
-					t.Errorf("lost after %v, want %v", d, loss)
+				if end, ok := ctx.Deadline(); !ok || end.Sub(start) > loss {
+					t.Errorf("a renewal sent after %v may take until %v", time.Since(start), end.Sub(start))
 				}
-				if n, d := f.Count(locktest.OpRenew), time.Duration(last.Load()); n < 3 || ft.Refuse != nil && d < loss-200*time.Millisecond {
-					t.Errorf("%d attempts before the loss, the last after %v: there was time for another", n, d)
-				}
-				err, what := h.Err(), "not renewed in time"
-				if ft.Refuse != nil {
-					what = locktest.ErrInjected.Error()
-				}
-				if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) || !strings.Contains(err.Error(), what) {
-					t.Errorf("lost by %v", err)
-				}
-				if synctest.Wait(); seen.Failures("renew") == 0 {
-					t.Error("no failure was reported before the loss")
-				}
-			})
+				last.Store(int64(time.Since(start)))
+			}
+			h := locktest.MustLock(t, locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe)), "job")
+			<-h.Context().Done()
+			if d := time.Since(start); d != loss {
+				t.Errorf("lost after %v, want %v", d, loss)
+			}
+			if n, d := f.Count(locktest.OpRenew), time.Duration(last.Load()); n < 3 || ft.Refuse != nil && d < loss-200*time.Millisecond {
+				t.Errorf("%d attempts before the loss, the last after %v: there was time for another", n, d)
+			}
+			err, what := h.Err(), "not renewed in time"
+			if ft.Refuse != nil {
+				what = locktest.ErrInjected.Error()
+			}
+			if !errors.Is(err, holdfast.ErrLost) || errors.Is(err, locktest.ErrInjected) || !strings.Contains(err.Error(), what) {
+				t.Errorf("lost by %v", err)
+			}
+			if synctest.Wait(); seen.Failures("renew") == 0 {
+				t.Error("no failure was reported before the loss")
+			}
 		})
 	}
 }
@@ -192,31 +184,29 @@ func TestSlowRenewalDelaysNoOther(t *testing.T) {
 // as well.
 func TestRenewalsCountFromTheirSending(t *testing.T) {
 	for _, leases := range []int{1, 3} {
-		t.Run(fmt.Sprint(leases, " leases"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				var mu sync.Mutex
-				var sent []time.Duration
-				holds := lockMany(t, locktest.NewClient(t, newBatches(t, func(int, []holdfast.Lease) locktest.Fault {
-					mu.Lock()
-					defer mu.Unlock()
-					sent = append(sent, time.Since(start))
-					return locktest.Fault{Delay: 2 * time.Second}
-				})), leases, 0)
-				time.Sleep(12*time.Second + time.Millisecond) // renewed at 10 s, answered at 12 s
-				synctest.Wait()
-				for _, h := range holds {
-					if in := h.LostIn(); in > 23*time.Second || in < 22*time.Second {
-						t.Errorf("lost in %v, not 25 s after the request was sent", in)
-					}
-				}
-				time.Sleep(33 * time.Second)
+		locktest.Bubble(t, fmt.Sprint(leases, " leases"), func(t *testing.T) {
+			start := time.Now()
+			var mu sync.Mutex
+			var sent []time.Duration
+			holds := lockMany(t, locktest.NewClient(t, newBatches(t, func(int, []holdfast.Lease) locktest.Fault {
 				mu.Lock()
 				defer mu.Unlock()
-				if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}; !slices.Equal(sent, want) {
-					t.Errorf("renewals were sent after %v, want %v", sent, want)
+				sent = append(sent, time.Since(start))
+				return locktest.Fault{Delay: 2 * time.Second}
+			})), leases, 0)
+			time.Sleep(12*time.Second + time.Millisecond) // renewed at 10 s, answered at 12 s
+			synctest.Wait()
+			for _, h := range holds {
+				if in := h.LostIn(); in > 23*time.Second || in < 22*time.Second {
+					t.Errorf("lost in %v, not 25 s after the request was sent", in)
 				}
-			})
+			}
+			time.Sleep(33 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			if want := []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second}; !slices.Equal(sent, want) {
+				t.Errorf("renewals were sent after %v, want %v", sent, want)
+			}
 		})
 	}
 }

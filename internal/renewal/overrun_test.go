@@ -46,26 +46,24 @@ func TestOverrun(t *testing.T) {
 		"a short grace, work that stops within it": {short, 20 * time.Millisecond, 0},
 		"a short grace, work that goes on":         {short, time.Second, expiry},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				var hooked atomic.Int64
-				var seen locktest.Events
-				c := locktest.FaultyClient(t, memory.New(), locktest.Refuse(locktest.OpRenew), holdfast.WithGrace(tc.grace),
-					holdfast.WithObserver(seen.Observe))
-				err := c.Do(t.Context(), "job", func(ctx context.Context) error {
-					<-ctx.Done()
-					time.Sleep(tc.stops)
-					return nil
-				}, holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Store(int64(time.Since(start))) }))
-				time.Sleep(time.Minute)
-				if got := time.Duration(hooked.Load()); got != tc.want || !errors.Is(err, holdfast.ErrLost) {
-					t.Errorf("the hook was called after %v, want %v; Do: %v", got, tc.want, err)
-				}
-				if n := seen.Count(holdfast.EventOverrun); n != min(int(tc.want), 1) {
-					t.Errorf("%d overruns were reported", n)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			start := time.Now()
+			var hooked atomic.Int64
+			var seen locktest.Events
+			c := locktest.FaultyClient(t, memory.New(), locktest.Refuse(locktest.OpRenew), holdfast.WithGrace(tc.grace),
+				holdfast.WithObserver(seen.Observe))
+			err := c.Do(t.Context(), "job", func(ctx context.Context) error {
+				<-ctx.Done()
+				time.Sleep(tc.stops)
+				return nil
+			}, holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Store(int64(time.Since(start))) }))
+			time.Sleep(time.Minute)
+			if got := time.Duration(hooked.Load()); got != tc.want || !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("the hook was called after %v, want %v; Do: %v", got, tc.want, err)
+			}
+			if n := seen.Count(holdfast.EventOverrun); n != min(int(tc.want), 1) {
+				t.Errorf("%d overruns were reported", n)
+			}
 		})
 	}
 }
@@ -81,25 +79,23 @@ func TestOverrunAfterAPause(t *testing.T) {
 		"stops":   {func(ctx context.Context) error { <-ctx.Done(); return nil }, 0},
 		"goes on": {func(context.Context) error { time.Sleep(time.Minute); return nil }, 100 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				var paused, hooked atomic.Int64
-				c := locktest.NewClient(t, memory.New(),
-					holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
-				r := locktest.NewRunner(t, c, holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Store(int64(time.Since(start))) }))
-				go func() { _, _ = r.RunTaskOnLeader(t.Context(), tc.task) }()
-				time.Sleep(5500 * time.Millisecond)
-				paused.Store(int64(time.Hour))
-				time.Sleep(time.Minute)
-				want := tc.want
-				if want > 0 {
-					want += 6 * time.Second // the clock is read every second
-				}
-				if got := time.Duration(hooked.Load()); got != want {
-					t.Errorf("the hook was called after %v, want %v", got, want)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			start := time.Now()
+			var paused, hooked atomic.Int64
+			c := locktest.NewClient(t, memory.New(),
+				holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
+			r := locktest.NewRunner(t, c, holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Store(int64(time.Since(start))) }))
+			go func() { _, _ = r.RunTaskOnLeader(t.Context(), tc.task) }()
+			time.Sleep(5500 * time.Millisecond)
+			paused.Store(int64(time.Hour))
+			time.Sleep(time.Minute)
+			want := tc.want
+			if want > 0 {
+				want += 6 * time.Second // the clock is read every second
+			}
+			if got := time.Duration(hooked.Load()); got != want {
+				t.Errorf("the hook was called after %v, want %v", got, want)
+			}
 		})
 	}
 }
