@@ -293,20 +293,30 @@ func TestRunner_InterruptedAtAnyCall(t *testing.T) {
 }
 
 // A task that stops slowly after the end of Run's context may outlive its lease. Run's error then
-// matches ErrLost, and the task's own error if there is one.
+// matches ErrLost, and the task's own error if there is one. A StepDown after the loss does not change that.
 func TestRun_LossAfterItsContextEnded(t *testing.T) {
-	for _, failed := range []error{nil, locktest.ErrTask} {
-		synctest.Test(t, func(t *testing.T) {
+	for name, tc := range map[string]struct {
+		result error // of the task
+		late   bool  // the context ends after the loss and a StepDown
+	}{"the task returns nil": {}, "the task fails": {result: locktest.ErrTask}, "stepped down meanwhile": {late: true}} {
+		locktest.Bubble(t, name, func(t *testing.T) {
 			r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.RenewalFaults()))
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			err := r.Run(ctx, func(ctx context.Context) error {
-				<-ctx.Done()
-				time.Sleep(time.Minute)
-				return failed
-			})
-			if !errors.Is(err, holdfast.ErrLost) || failed != nil && !errors.Is(err, failed) {
-				t.Errorf("the task returned %v: Run: %v", failed, err)
+			defer cancel()
+			done := locktest.Campaign(ctx, r, func(context.Context) error { time.Sleep(time.Minute); return tc.result })
+			time.Sleep(time.Second)
+			if tc.late {
+				time.Sleep(39 * time.Second)
+				limited, stop := context.WithTimeout(t.Context(), time.Second)
+				defer stop()
+				if err := r.StepDown(limited); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("StepDown: %v", err)
+				}
+			}
+			cancel()
+			if err := <-done; !errors.Is(err, holdfast.ErrLost) || tc.result != nil && !errors.Is(err, tc.result) ||
+				errors.Is(err, holdfast.ErrSteppedDown) {
+				t.Errorf("Run: %v", err)
 			}
 		})
 	}

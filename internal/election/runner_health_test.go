@@ -109,39 +109,6 @@ func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 	}
 }
 
-// The lease of a leader whose health check fails is no longer renewed, even if its task does not stop:
-// the lock is free when the lease expires.
-func TestHealthCheck_TaskDoesNotReturn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		var ill atomic.Bool
-		f := locktest.NewFaulty(t, store.Locker(), nil)
-		r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithHealthCheck(10*time.Second, func(context.Context) error {
-			if ill.Load() {
-				return locktest.ErrInjected
-			}
-			return nil
-		}))
-		stuck := make(chan struct{})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := locktest.Campaign(ctx, r, func(context.Context) error { <-stuck; return nil })
-		time.Sleep(time.Minute + time.Second)
-		ill.Store(true)
-		time.Sleep(10 * time.Second)
-		sent := f.Count(locktest.OpRenew)
-		if r.IsLeader() || sent < 5 {
-			t.Errorf("leader: %v; %d renewals before", r.IsLeader(), sent)
-		}
-		time.Sleep(30 * time.Second)
-		if n := f.Count(locktest.OpRenew); n != sent || locktest.IsHeld(t, store, "job") {
-			t.Errorf("%d more renewals; held: %v", n-sent, locktest.IsHeld(t, store, "job"))
-		}
-		cancel()
-		close(stuck)
-		t.Logf("Run returned %v", <-done)
-	})
-}
-
 func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 	for name, fail := range sick {
 		locktest.Bubble(t, name, func(t *testing.T) {
@@ -177,28 +144,25 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 func TestHealthCheck_SlowOneDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(5*time.Second),
-			holdfast.WithStallTimeout(7*time.Second),
+		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(15*time.Minute),
+			holdfast.WithStallTimeout(7*time.Second), holdfast.WithCoolDown(time.Second),
 			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
-		mustRun(t, r, locktest.EmptyTask, true)
-		for range 11 * 60 { // until a check is under way
-			time.Sleep(time.Second)
+		lead := func() { // it may follow a check before the campaign
 			mustRun(t, r, locktest.EmptyTask, true)
+			time.Sleep(11 * time.Minute) // until a check is under way
 		}
+		lead()
 		start := time.Now()
 		ran, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled)
 		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || d != 7*time.Second {
 			t.Errorf("%v, %v: the stall was found after %v, want 7s", ran, err, d)
 		}
 		time.Sleep(10 * time.Minute)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(15*time.Minute),
-			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
-		mustRun(t, r, locktest.EmptyTask, true)
-		time.Sleep(15*time.Minute + time.Second)
-		if locktest.IsHeld(t, store, "job") {
+		lead()
+		if !locktest.IsHeld(t, store, "job") {
+			t.Error("released before the idle limit")
+		}
+		if time.Sleep(4*time.Minute + time.Second); locktest.IsHeld(t, store, "job") {
 			t.Error("a slow health check delays the idle limit")
 		}
 		time.Sleep(10 * time.Minute)
@@ -269,11 +233,8 @@ func TestHealthCheck_Shutdown(t *testing.T) {
 func TestStall_NotBySuspend(t *testing.T) {
 	for at := 30 * time.Second; at < 40*time.Second; at += 500 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
-			var suspended atomic.Int64
 			var silent atomic.Bool
-			begin := time.Now()
-			c := locktest.NewClient(t, memory.New(), holdfast.WithTTL(time.Minute),
-				holdfast.WithElapsed(func() time.Duration { return time.Since(begin) + time.Duration(suspended.Load()) }))
+			c, suspend := locktest.PausableClient(t, memory.New(), holdfast.WithTTL(time.Minute))
 			seen := locktest.Events{}
 			r := locktest.NewRunner(t, c, holdfast.WithObserver(seen.Observe), holdfast.WithStallTimeout(10*time.Second))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -290,7 +251,7 @@ func TestStall_NotBySuspend(t *testing.T) {
 				return nil
 			})
 			time.Sleep(at)
-			suspended.Store(int64(15 * time.Second)) // timers do not run meanwhile
+			suspend(15 * time.Second)
 			time.Sleep(20 * time.Second)
 			if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
 				t.Errorf("suspended after %v: %d step-downs", at, n)

@@ -45,65 +45,56 @@ func TestRunner_LeavesNoMemoryBehind(t *testing.T) {
 	}
 }
 
-// The context of a task that has returned may be used for another call.
-func TestRunTaskOnLeader_ContextOfATaskThatReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
-		var kept context.Context
-		if err := r.Run(t.Context(), func(ctx context.Context) error { kept = context.WithoutCancel(ctx); return nil }); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.RunTaskOnLeader(kept, func(context.Context) error { return nil }); err != nil {
-			t.Errorf("no task runs, but: %v", err)
-		}
-	})
-}
-
 func TestRun_TaskEndsWhileLeading(t *testing.T) {
 	for name, tc := range map[string]struct {
 		task  locktest.Task
 		err   error
 		panic any
-		exits bool
+		ends  bool // the caller's goroutine, by that panic or by Goexit
 	}{
-		"done":   {task: func(context.Context) error { return nil }},
+		"done":   {task: locktest.EmptyTask},
 		"failed": {task: func(context.Context) error { return locktest.ErrTask }, err: locktest.ErrTask},
-		"panics": {task: func(context.Context) error { panic("boom") }, panic: "boom"},
-		"goexit": {task: func(context.Context) error { runtime.Goexit(); return nil }, exits: true},
+		"panics": {task: func(context.Context) error { panic("boom") }, panic: "boom", ends: true},
+		"goexit": {task: func(context.Context) error { runtime.Goexit(); return nil }, ends: true},
 	} {
-		locktest.Bubble(t, name, func(t *testing.T) {
-			store := memory.NewStore()
-			c := locktest.NewClient(t, store.Locker())
-			r := locktest.NewRunner(t, c)
-			returned, finished := false, make(chan struct{})
-			go func() {
-				defer close(finished)
-				defer func() { // on the caller's goroutine, after the release
-					if p := recover(); p != tc.panic {
-						t.Errorf("recovered %v, want %v", p, tc.panic)
+		for _, mode := range []string{"Run", "RunTaskOnLeader"} {
+			locktest.Bubble(t, mode+" "+name, func(t *testing.T) {
+				store := memory.NewStore()
+				r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()))
+				returned, finished := false, make(chan struct{})
+				go func() {
+					defer close(finished)
+					defer func() { // on the caller's goroutine, after the release
+						if p := recover(); p != tc.panic {
+							t.Errorf("recovered %v, want %v", p, tc.panic)
+						}
+						if kept := mode != "Run" && !tc.ends; locktest.IsHeld(t, store, "job") != kept || r.IsLeader() != kept {
+							t.Errorf("held: %v, leader: %v, want %v", locktest.IsHeld(t, store, "job"), r.IsLeader(), kept)
+						}
+					}()
+					var err error
+					if mode == "Run" {
+						err = r.Run(t.Context(), tc.task)
+					} else {
+						_, err = r.RunTaskOnLeader(t.Context(), tc.task)
 					}
-					if locktest.IsHeld(t, store, "job") || r.IsLeader() {
-						t.Error("the lock was not released when Run ended")
+					returned = true
+					if !errors.Is(err, tc.err) || tc.err == nil && err != nil {
+						t.Errorf("%v, want %v", err, tc.err)
 					}
 				}()
-				err := r.Run(t.Context(), tc.task)
-				returned = true
-				if !errors.Is(err, tc.err) || tc.err == nil && err != nil {
-					t.Errorf("Run: %v, want %v", err, tc.err)
+				<-finished
+				if returned == tc.ends {
+					t.Errorf("returned: %v", returned)
 				}
-			}()
-			<-finished
-			if returned != (tc.panic == nil && !tc.exits) {
-				t.Errorf("Run returned: %v", returned)
-			}
-			// The runner can be used again, in either mode.
-			if ran, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil }); !ran || err != nil {
-				t.Errorf("RunTaskOnLeader afterwards: %v, %v", ran, err)
-			}
-			if err := r.Run(t.Context(), func(context.Context) error { return nil }); err != nil {
-				t.Errorf("Run afterwards: %v", err)
-			}
-		})
+				// The runner can be used again, in either mode.
+				mustRun(t, r, locktest.EmptyTask, true)
+				if err := r.Run(t.Context(), locktest.EmptyTask); err != nil {
+					t.Errorf("Run afterwards: %v", err)
+				}
+				mustRun(t, locktest.NewRunner(t, locktest.NewClient(t, store.Locker())), locktest.EmptyTask, true)
+			})
+		}
 	}
 }
 
@@ -279,8 +270,12 @@ func TestRun_ContextOfTheTask(t *testing.T) {
 			t.Error("the task's context changed its cause")
 		}
 		_ = r.Run(t.Context(), func(ctx context.Context) error { leaked <- ctx; return nil })
-		if ctx := <-leaked; ctx.Err() == nil {
+		last := <-leaked
+		if last.Err() == nil {
 			t.Error("the task's context outlives the task")
+		}
+		if _, err := r.RunTaskOnLeader(context.WithoutCancel(last), locktest.EmptyTask); err != nil {
+			t.Errorf("with the context of a task that has returned: %v", err)
 		}
 	})
 }
@@ -296,9 +291,7 @@ func TestRun_NoTaskBeginsAfterTheEnd(t *testing.T) {
 			_ = r.Close(context.Background())
 		}, holdfast.ErrClosed},
 		"closed with an ended context": {func(_ func(), r *holdfast.LeaderAwareRunner, _ *holdfast.Client) {
-			over, cancel := context.WithCancel(context.Background())
-			cancel()
-			if err := r.Close(over); !errors.Is(err, context.Canceled) {
+			if err := r.Close(locktest.Ended()); !errors.Is(err, context.Canceled) {
 				t.Errorf("Close: %v", err)
 			}
 		}, holdfast.ErrClosed},

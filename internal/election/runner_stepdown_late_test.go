@@ -35,12 +35,7 @@ func TestStepDown_TooLate(t *testing.T) {
 			var ill atomic.Bool
 			ill.Store(true)
 			seen := locktest.Events{}
-			c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) (none locktest.Fault) {
-				if op == tc.op && ill.Load() {
-					return tc.fault
-				}
-				return none
-			}, holdfast.WithObserver(seen.Observe))
+			c := locktest.FaultyClient(t, memory.New(), locktest.EachWhile(tc.op, &ill, tc.fault), holdfast.WithObserver(seen.Observe))
 			r := locktest.NewRunner(t, c, holdfast.WithCoolDown(time.Hour))
 			begin := time.Now()
 			first := locktest.Campaign(t.Context(), r, func(context.Context) error {
@@ -111,16 +106,24 @@ func (c endsLate) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// A step-down that is done is no error, although ctx has ended, too.
+// StepDown and Close that are done are no error, although ctx has ended, too.
 func TestStepDown_DoneWhenTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
+		late := endsLate{locktest.Ended()}
 		for range 100 {
 			r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
 			mustRun(t, r, locktest.EmptyTask, true)
-			if err := r.StepDown(endsLate{ended}); err != nil {
+			if err := r.StepDown(late); err != nil {
 				t.Fatalf("StepDown: %v", err)
+			}
+			r = locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
+			done := locktest.Campaign(t.Context(), r, slowly(time.Second/2))
+			synctest.Wait()
+			if err := r.Close(late); err != nil {
+				t.Fatalf("Close: %v", err)
+			}
+			if err := <-done; !errors.Is(err, holdfast.ErrClosed) {
+				t.Fatalf("Run: %v", err)
 			}
 		}
 	})
@@ -136,9 +139,7 @@ func TestStepDown_SaysWhatHasNotEnded(t *testing.T) {
 			r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), slow))
 			done := locktest.Campaign(t.Context(), r, locktest.EmptyTask)
 			synctest.Wait() // the task has returned
-			ended, cancel := context.WithCancel(t.Context())
-			cancel()
-			err := end(r, ended)
+			err := end(r, locktest.Ended())
 			if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "task has not returned") {
 				t.Errorf("while the lock is released: %v", err)
 			}
@@ -147,23 +148,4 @@ func TestStepDown_SaysWhatHasNotEnded(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Close that is done is no error, although ctx has ended, too.
-func TestClose_DoneWhenTheContextEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		for range 100 {
-			r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
-			done := locktest.Campaign(t.Context(), r, slowly(time.Second/2))
-			synctest.Wait()
-			if err := r.Close(endsLate{ended}); err != nil {
-				t.Fatalf("Close: %v", err)
-			}
-			if err := <-done; !errors.Is(err, holdfast.ErrClosed) {
-				t.Fatalf("Run: %v", err)
-			}
-		}
-	})
 }

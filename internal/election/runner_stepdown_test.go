@@ -158,22 +158,30 @@ func TestStepDown_FromTheTask(t *testing.T) {
 	})
 }
 
-// When the context of StepDown or Close ends first, the lease expires although the task still runs.
+// When the context of StepDown or Close ends first, or a health check fails, the lease is no longer renewed and expires although the
+// task still runs. Whoever follows leaderships by events learns of their ends.
 func TestStepDown_TaskDoesNotReturn(t *testing.T) {
 	const ttl, patience = 30 * time.Second, 5 * time.Second
-	type call func(r *holdfast.LeaderAwareRunner, ctx context.Context) error
 	for name, tc := range map[string]struct {
-		end  call
-		want error // of the task's context
+		end  func(r *holdfast.LeaderAwareRunner, ctx context.Context) error // nil: the health check fails
+		want error                                                          // of the task's context
 	}{
-		"StepDown": {(*holdfast.LeaderAwareRunner).StepDown, holdfast.ErrSteppedDown},
-		"Close":    {(*holdfast.LeaderAwareRunner).Close, holdfast.ErrClosed},
+		"StepDown":     {(*holdfast.LeaderAwareRunner).StepDown, holdfast.ErrSteppedDown},
+		"Close":        {(*holdfast.LeaderAwareRunner).Close, holdfast.ErrClosed},
+		"health check": {nil, holdfast.ErrSteppedDown},
 	} {
 		locktest.Bubble(t, name, func(t *testing.T) {
 			store := memory.NewStore()
 			seen, overrun := locktest.Events{}, locktest.Events{}
-			r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithObserver(seen.Observe),
-				holdfast.WithOverrunHook(overrun.Observe))
+			var ill atomic.Bool
+			f := locktest.NewFaulty(t, store.Locker(), nil)
+			r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithObserver(seen.Observe), holdfast.WithOverrunHook(overrun.Observe),
+				holdfast.WithHealthCheck(patience, func(context.Context) error {
+					if ill.Load() {
+						return locktest.ErrInjected
+					}
+					return nil
+				}))
 			stuck, result := make(chan struct{}), make(chan error)
 			go func() {
 				_, err := r.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
@@ -185,16 +193,28 @@ func TestStepDown_TaskDoesNotReturn(t *testing.T) {
 				})
 				result <- err
 			}()
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute + time.Second)
 			start := time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if err := tc.end(r, ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: %v", name, err)
+			if tc.end == nil {
+				ill.Store(true)
+				time.Sleep(patience)
+			} else {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				if err := tc.end(r, ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			sent := f.Count(locktest.OpRenew)
+			if r.IsLeader() || sent < 5 || !locktest.IsHeld(t, store, "job") {
+				t.Errorf("leader: %v; %d renewals before; held: %v", r.IsLeader(), sent, locktest.IsHeld(t, store, "job"))
 			}
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			if d := time.Since(start); d > patience+ttl+time.Second {
 				t.Errorf("another leads only after %v", d)
+			}
+			if n := f.Count(locktest.OpRenew); n != sent {
+				t.Errorf("%d more renewals", n-sent)
 			}
 			if seen.Count(holdfast.EventOverrun) != 1 || overrun.Count(holdfast.EventOverrun) != 1 {
 				t.Error("the overrun was not reported")
@@ -203,11 +223,16 @@ func TestStepDown_TaskDoesNotReturn(t *testing.T) {
 			if err := <-result; !errors.Is(err, tc.want) {
 				t.Errorf("the task returned nil although its lock was not kept; RunTaskOnLeader: %v", err)
 			}
-			if err := tc.end(r, t.Context()); err != nil {
-				t.Errorf("%s again: %v", name, err)
+			if tc.end != nil {
+				if err := tc.end(r, t.Context()); err != nil {
+					t.Errorf("%s again: %v", name, err)
+				}
 			}
 			if h.Err() != nil {
 				t.Errorf("the next leader's hold: %v", h.Err())
+			}
+			if synctest.Wait(); seen.Count(holdfast.EventSteppedDown) != 1 {
+				t.Errorf("%d reports that the leadership was given up, want 1, among %v", seen.Count(holdfast.EventSteppedDown), seen.Types())
 			}
 		})
 	}
@@ -336,57 +361,6 @@ func TestStall_OfOneTask(t *testing.T) {
 		start := time.Now()
 		if err := r.Run(t.Context(), locktest.EmptyTask); err != nil || time.Since(start) != time.Hour {
 			t.Errorf("Run: %v after %v", err, time.Since(start))
-		}
-	})
-}
-
-// StepDown after a loss does not change that the lease was lost.
-func TestStepDown_AfterALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.RenewalFaults()))
-		stuck := make(chan struct{})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		done := locktest.Campaign(ctx, r, func(context.Context) error { <-stuck; return nil })
-		time.Sleep(40 * time.Second)
-		limited, stop := context.WithTimeout(t.Context(), time.Second)
-		defer stop()
-		if err := r.StepDown(limited); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("StepDown: %v", err)
-		}
-		cancel()
-		close(stuck)
-		if err := <-done; !errors.Is(err, holdfast.ErrLost) || errors.Is(err, holdfast.ErrSteppedDown) {
-			t.Errorf("Run: %v", err)
-		}
-	})
-}
-
-// Whoever follows leaderships by events learns of every end.
-func TestCloseReportsTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		var events locktest.Events
-		c := locktest.NewClient(t, store.Locker(), holdfast.WithObserver(events.Observe))
-		r := locktest.NewRunner(t, c)
-		done := locktest.Campaign(t.Context(), r, func(ctx context.Context) error {
-			<-ctx.Done()
-			time.Sleep(3 * time.Second)
-			return nil
-		})
-		time.Sleep(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := r.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Close, whose context ends before the task returns: %v", err)
-		}
-		t.Logf("Run: %v", <-done)
-		synctest.Wait()
-		if locktest.IsHeld(t, store, "job") {
-			t.Error("the lock is held")
-		}
-		if n := events.Count(holdfast.EventSteppedDown); n != 1 {
-			t.Errorf("%d reports that the leadership was given up, want 1, among %v", n, events.Types())
 		}
 	})
 }

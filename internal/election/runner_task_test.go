@@ -138,9 +138,7 @@ func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second})))
 		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(time.Second)
-		over, cancel := context.WithCancel(t.Context())
-		cancel() // nothing is running: even a context that has ended will do
-		if err := r.Close(over); err != nil {
+		if err := r.Close(locktest.Ended()); err != nil { // nothing is running: even a context that has ended will do
 			t.Errorf("Close: %v", err)
 		}
 		if locktest.IsHeld(t, store, "job") {
@@ -206,12 +204,7 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 		store := memory.NewStore()
 		var failing atomic.Bool
 		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRenew && failing.Load() {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			}))
+			locktest.EachWhile(locktest.OpRenew, &failing, locktest.Fault{Refuse: locktest.ErrInjected})))
 		other := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()))
 		call := func(fn locktest.Task, want error) {
 			t.Helper()
@@ -238,21 +231,6 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 			}
 		}
 		failing.Store(false)
-		ended := make(chan any)
-		go func() {
-			defer func() { ended <- recover() }()
-			_, _ = r.RunTaskOnLeader(t.Context(), func(context.Context) error { panic("boom") })
-		}()
-		if p := <-ended; p != "boom" || locktest.IsHeld(t, store, "job") {
-			t.Errorf("recovered %v, held %v", p, locktest.IsHeld(t, store, "job"))
-		}
-		go func() {
-			defer func() { ended <- recover() }()
-			_, _ = r.RunTaskOnLeader(t.Context(), func(context.Context) error { runtime.Goexit(); return nil })
-		}()
-		if p := <-ended; p != nil || locktest.IsHeld(t, store, "job") {
-			t.Errorf("after Goexit: recovered %v, held %v", p, locktest.IsHeld(t, store, "job"))
-		}
 		mustRun(t, other, locktest.EmptyTask, true)
 	})
 }
@@ -324,42 +302,6 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 			if n := seen.Count(holdfast.EventHolderSeen); n != 1 {
 				t.Errorf("the other holder was reported %d times, want once", n)
 			}
-		})
-	}
-}
-
-// An attempt in doubt is cleaned up at once, because there may be no further call.
-func TestRunTaskOnLeader_InDoubtIsCleanedUp(t *testing.T) {
-	for name, ft := range map[string]locktest.Fault{
-		"reply lost":   {Lose: locktest.ErrInjected},
-		"lands later":  {Late: 10 * time.Second},
-		"hung, undone": {Hang: true},
-	} {
-		locktest.Bubble(t, name, func(t *testing.T) {
-			store := memory.NewStore()
-			ids := map[string]bool{}
-			r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
-				func(op string, n int, l holdfast.Lease) locktest.Fault {
-					if op != locktest.OpAcquire {
-						return locktest.Fault{}
-					}
-					if ids[l.ID.Reveal()] {
-						t.Error("an ID in cleanup was used again")
-					}
-					ids[l.ID.Reveal()] = true
-					if n == 1 {
-						return ft
-					}
-					return locktest.Fault{}
-				}))
-			if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
-				t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
-			}
-			time.Sleep(ft.Late + 9*time.Second)
-			if locktest.IsHeld(t, store, "job") {
-				t.Error("an attempt in doubt keeps others out")
-			}
-			mustRun(t, r, locktest.EmptyTask, true)
 		})
 	}
 }

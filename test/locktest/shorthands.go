@@ -65,8 +65,8 @@ func MustManageAll(tb testing.TB, m *leases.LeaseManager, names []string) (holds
 }
 
 // Ended returns a context that has ended.
-func Ended(tb testing.TB) context.Context {
-	ctx, cancel := context.WithCancel(tb.Context())
+func Ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
