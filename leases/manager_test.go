@@ -72,25 +72,6 @@ func TestManagerKeepsNames(t *testing.T) {
 	})
 }
 
-// An observer of EventAcquired finds the hold.
-func TestManagerHoldIsThereAtEventAcquired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, memory.New())
-		var m *leases.LeaseManager
-		found := 0
-		m = locktest.NewManager(t, c, holdfast.WithObserver(func(e holdfast.Event) {
-			if h, ok := m.Hold(e.Name); e.Type == holdfast.EventAcquired && ok && h.Token() == e.Token {
-				found++
-			}
-		}))
-		locktest.MustAdd(t, m, locktest.Names("n", 500)...)
-		synctest.Wait()
-		if found != 500 {
-			t.Errorf("%d of 500 holds were found", found)
-		}
-	})
-}
-
 func TestManagerThousandsComeAndGo(t *testing.T) {
 	t.Run("releases in batches", func(t *testing.T) { thousandsComeAndGo(t, false, 4) })
 	t.Run("releases one by one", func(t *testing.T) { thousandsComeAndGo(t, true, 32) })
@@ -139,7 +120,7 @@ func thousandsComeAndGo(t *testing.T, oneByOne bool, releases int) {
 }
 
 // Of two managers with the same names, one holds each name at a time, and the other acquires it when
-// it is released.
+// it is released. An observer of EventAcquired finds the hold.
 func TestManagersCompete(t *testing.T) {
 	for _, mode := range []string{"polling", "reading", "watching"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -272,9 +253,11 @@ func TestManagerInvalid(t *testing.T) {
 	for name, opt := range map[string]leases.Option{
 		"parallel 0": leases.WithParallel(0), "parallel 1025": leases.WithParallel(1025), "nil option": nil,
 		"nil observer": holdfast.WithObserver(nil), "TTL": holdfast.WithTTL(-time.Second),
+		"fn": leases.WithFunc(nil), "Backoff": leases.WithRestart(holdfast.Backoff{Initial: time.Second}),
 	} {
 		var invalid *holdfast.InvalidError
-		if _, err := leases.New(c, opt); !errors.As(err, &invalid) {
+		_, err := leases.New(c, opt)
+		if !errors.As(err, &invalid) || (name == "fn" || name == "Backoff") && invalid.Field != name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -98,18 +98,10 @@ func TestStepDown_IsReportedBeforeTheRelease(t *testing.T) {
 	})
 }
 
-// endsLate is a context that has ended once a caller waits for it: the time until then is enough for a release.
-type endsLate struct{ context.Context }
-
-func (c endsLate) Done() <-chan struct{} {
-	time.Sleep(time.Second)
-	return c.Context.Done()
-}
-
 // StepDown and Close that are done are no error, although ctx has ended, too.
 func TestStepDown_DoneWhenTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late := endsLate{locktest.Ended()}
+		late := locktest.EndsLate{Context: locktest.Ended()}
 		for range 100 {
 			r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
 			mustRun(t, r, locktest.EmptyTask, true)

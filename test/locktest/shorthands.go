@@ -71,6 +71,15 @@ func Ended() context.Context {
 	return ctx
 }
 
+// EndsLate is a context that has ended once a caller waits for it, a second later: enough time for a release.
+type EndsLate struct{ context.Context }
+
+// Done implements [context.Context].
+func (c EndsLate) Done() <-chan struct{} {
+	time.Sleep(time.Second)
+	return c.Context.Done()
+}
+
 // RunPartitions runs the n partitions of a group in one instance, and returns when it owns all. stop ends Run and returns its result.
 func RunPartitions(tb testing.TB, c *holdfast.Client, n int, fn func(context.Context, int) error, opts ...partitions.Option) (
 	p *partitions.Partitions, stop func() error,
