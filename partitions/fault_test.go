@@ -163,23 +163,11 @@ func attemptsFail(t *testing.T, failure error) {
 		return locktest.Fault{}
 	})
 	var seen locktest.Events
-	p, err := partitions.New(locktest.NewClient(t, l), "g", 40, locktest.WorkUntilCanceled, holdfast.WithObserver(seen.Observe))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- p.Run(ctx) }()
-	for begin := time.Now(); len(p.Owned()) < 40; time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("%d owned after a minute", len(p.Owned()))
-		}
-	}
+	_, stop := locktest.RunPartitions(t, locktest.NewClient(t, l), 40, locktest.WorkUntilCanceled, holdfast.WithObserver(seen.Observe))
 	if seen.Count(holdfast.EventError) < 3*41 {
 		t.Errorf("%d errors reported", seen.Count(holdfast.EventError))
 	}
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
+	if err := stop(); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
