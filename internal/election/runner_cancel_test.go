@@ -17,17 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// RunTaskOnLeader returns ErrClosed if Close is called during its attempt.
-func TestClose_DuringAnAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpAcquire, locktest.Fault{Hang: true})))
-		time.AfterFunc(time.Second, func() { _ = r.Close(context.Background()) })
-		if _, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled); !errors.Is(err, holdfast.ErrClosed) {
-			t.Errorf("err = %v, want ErrClosed", err)
-		}
-	})
-}
-
 // Close returns soon after its context has ended, even while the release of an idle leader hangs.
 func TestClose_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -113,34 +113,6 @@ func TestHungRetriesLeaveHalfOfTheLimit(t *testing.T) {
 	})
 }
 
-// A call frees its part of the limit once, also if it returns after its patience.
-func TestLateRenewalFreesTheLimitOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		counted := locktest.NewCallGauge(locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			switch {
-			case op != locktest.OpRenew:
-				return locktest.Fault{}
-			case n <= 64:
-				return locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}
-			}
-			return locktest.Fault{Delay: 100 * time.Millisecond}
-		}), 0)
-		c := locktest.NewClient(t, counted)
-		holds := lockMany(t, c, 64, 0)
-		time.Sleep(10 * time.Second)
-		for i := range 300 { // due at 20 s
-			holds = append(holds, locktest.MustLock(t, c, fmt.Sprint("next ", i)))
-		}
-		time.Sleep(9 * time.Second) // the late calls have returned
-		counted.Reset()
-		time.Sleep(5 * time.Second)
-		if n := counted.Highest(driver.MethodRenew); n != 64 {
-			t.Errorf("%d renewals at once, want 64", n)
-		}
-		allHeld(t, holds)
-	})
-}
-
 // Thousands of leases of minutes, whose batches are slow or hang, do not delay those of a second:
 // neither by the limit nor by a long request timeout.
 func TestShortLeasesBesideLongOnes(t *testing.T) {

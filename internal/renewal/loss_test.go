@@ -159,27 +159,6 @@ func TestFailedRenewalsDoNotDelayTheLoss(t *testing.T) {
 	}
 }
 
-func TestSlowRenewalDelaysNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.FaultyClient(t, memory.NewStore().Locker(),
-			locktest.Named(locktest.OpRenew, "slow", locktest.Fault{Delay: time.Hour, IgnoreContext: true}))
-		slow := locktest.MustLock(t, c, "slow")
-		var others []*holdfast.Hold
-		for i := range 100 {
-			others = append(others, locktest.MustLock(t, c, fmt.Sprint(i)))
-		}
-		time.Sleep(10 * time.Minute)
-		if slow.Err() == nil {
-			t.Error("the slow one was not lost")
-		}
-		for _, h := range others {
-			if h.Err() != nil {
-				t.Fatalf("%q was lost: %v", h.Name(), h.Err())
-			}
-		}
-	})
-}
-
 // However long a renewal takes, the next one is due a fixed time after it was sent: the lease's time counts from there, in a batch
 // as well.
 func TestRenewalsCountFromTheirSending(t *testing.T) {
