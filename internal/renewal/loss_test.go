@@ -69,6 +69,13 @@ func TestClockBelowZero(t *testing.T) {
 			t.Error("no cleanup")
 		}
 	})
+	locktest.Bubble(t, "a free lock", func(t *testing.T) {
+		start := time.Now()
+		locktest.MustLock(t, locktest.NewClient(t, memory.New(), below()), "job")
+		if d := time.Since(start); d != 0 {
+			t.Errorf("Lock of a free lock took %v", d)
+		}
+	})
 	locktest.Bubble(t, "polling", func(t *testing.T) {
 		store := memory.NewStore()
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
