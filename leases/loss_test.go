@@ -3,7 +3,6 @@ package leases_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,109 +14,59 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// An outage that is shorter than the TTL costs nothing. A longer one is reported as a loss of every
-// lease before it can expire, and afterwards all are acquired again.
+// An outage that is shorter than the TTL costs nothing. TestManagerFuncsThatStopInTimeAreNoOverruns has a longer one.
 func TestManagerOutage(t *testing.T) {
-	for _, long := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			var mu sync.Mutex
-			down := false
-			f := locktest.NewFaulty(t, store.Locker(), func(string, int, holdfast.Lease) locktest.Fault {
-				mu.Lock()
-				defer mu.Unlock()
-				return locktest.Fault{Hang: down}
-			})
-			set := func(v bool) { mu.Lock(); down = v; mu.Unlock() }
-			names := locktest.Names("n", 50)
-			led := locktest.NewLedger(t)
-			lostHeld := 0
-			c := locktest.NewClient(t, f)
-			m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe), holdfast.WithObserver(func(e holdfast.Event) {
-				if e.Type == holdfast.EventLost && locktest.IsHeld(t, store, e.Name) {
-					lostHeld++
-				}
-			}))
-			locktest.MustAdd(t, m, names...)
-			time.Sleep(9 * time.Second)
-			set(true)
-			if !long {
-				time.Sleep(13 * time.Second)
-				set(false)
-				time.Sleep(time.Minute)
-				if n := led.Count(holdfast.EventLost); n != 0 || len(m.Leases()) != len(names) {
-					t.Errorf("%d leases were lost in an outage shorter than the TTL", n)
-				}
-				return
-			}
-			time.Sleep(time.Minute)
-			if n := led.Count(holdfast.EventLost); n != len(names) || lostHeld != n || len(m.Leases()) != 0 {
-				t.Errorf("%d leases lost, %d of them before the expiry, %d held", n, lostHeld, len(m.Leases()))
-			}
-			set(false)
-			time.Sleep(time.Minute)
-			if n := len(m.Leases()); n != len(names) {
-				t.Errorf("%d of %d names are held again", n, len(names))
-			}
-		})
-	}
-}
-
-// A lease that is broken is lost at once, and the manager campaigns for it again, also while another
-// client holds it.
-func TestManagerLeaseBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.NewClient(t, store.Locker())
+		var down atomic.Bool
+		names := locktest.Names("n", 50)
 		led := locktest.NewLedger(t)
+		c := locktest.FaultyClient(t, memory.New(), locktest.While(&down, locktest.Fault{Hang: true}))
 		m := locktest.NewManager(t, c, holdfast.WithObserver(led.Observe))
-		locktest.MustAdd(t, m, "job", "other")
-		synctest.Wait()
-		first, _ := m.Hold("job")
-		raw := store.Locker()
-		if err := raw.Capabilities().Breaker.BreakNow(t.Context(), "job", holdfast.BreakAnybody()); err != nil {
-			t.Fatal(err)
-		}
-		thief := locktest.MustTryLock(t, locktest.NewClient(t, raw), "job")
-		time.Sleep(20 * time.Second)
-		if _, ok := m.Hold("job"); ok || !errors.Is(first.Err(), holdfast.ErrLost) {
-			t.Errorf("not lost: %v", first.Err())
-		}
-		locktest.Release(t, thief)
-		synctest.Wait() // the Watcher wakes the manager
-		if h, ok := m.Hold("job"); !ok || h.Token() <= thief.Token() {
-			t.Error("not acquired again")
-		}
-		if _, ok := m.Hold("other"); !ok || led.Count(holdfast.EventLost) != 1 {
-			t.Errorf("%d lost", led.Count(holdfast.EventLost))
+		locktest.MustAdd(t, m, names...)
+		time.Sleep(9 * time.Second)
+		down.Store(true)
+		time.Sleep(13 * time.Second)
+		down.Store(false)
+		time.Sleep(time.Minute)
+		if n := led.Count(holdfast.EventLost); n != 0 || len(m.Leases()) != len(names) {
+			t.Errorf("%d leases were lost in an outage shorter than the TTL", n)
 		}
 	})
 }
 
-// Without a function the manager does not know when the work stops: a lease that another client breaks becomes free no sooner than a
-// grace after the end of the hold's context.
+// Without a function the manager does not know when the work stops: a lease that another client breaks is lost at once, and becomes
+// free no sooner than a grace after the end of the hold's context. The manager campaigns for it again while the other holds it.
 func TestManagerLeavesTheGraceToWorkUnderABrokenLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const grace = 4 * time.Second
 		store := memory.NewStore()
-		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithTTL(30*time.Second), holdfast.WithGrace(grace))
-		h := locktest.MustManage(t, m, "job")
+		led := locktest.NewLedger(t)
+		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithTTL(30*time.Second), holdfast.WithGrace(grace),
+			holdfast.WithObserver(led.Observe))
+		h := locktest.MustManageAll(t, m, []string{"job", "other"})[0]
 		other := locktest.NewClient(t, store.Locker())
-		granted := make(chan time.Time)
-		go func() {
-			next, err := other.Lock(t.Context(), "job")
-			granted <- time.Now()
-			if err == nil {
-				locktest.Release(t, next)
-			}
-		}()
+		granted := make(chan *holdfast.Hold)
+		go func() { granted <- locktest.MustLock(t, other, "job") }()
 		if err := other.Break(t.Context(), "job", holdfast.BreakToken(h.Token())); err != nil {
 			t.Fatal(err)
 		}
 		<-h.Context().Done()
 		ended := time.Now()
-		if d := (<-granted).Sub(ended); d < grace || d > grace+time.Second || !errors.Is(h.Err(), holdfast.ErrLost) {
+		thief := <-granted
+		if d := time.Since(ended); d < grace || d > grace+time.Second || !errors.Is(h.Err(), holdfast.ErrLost) {
 			t.Errorf("granted to another %v after the end of the context (%v)", d, h.Err())
+		}
+		time.Sleep(20 * time.Second)
+		if _, ok := m.Hold("job"); ok {
+			t.Error("held by both")
+		}
+		locktest.Release(t, thief)
+		synctest.Wait() // the Watcher wakes the manager
+		if again, ok := m.Hold("job"); !ok || again.Token() <= thief.Token() {
+			t.Error("not acquired again")
+		}
+		if _, ok := m.Hold("other"); !ok || led.Count(holdfast.EventLost) != 1 {
+			t.Errorf("%d lost", led.Count(holdfast.EventLost))
 		}
 	})
 }
@@ -183,9 +132,7 @@ func TestManagerLateLossOfAnEarlierHold(t *testing.T) {
 		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker(), holdfast.WithElapsed(clock)))
 		h := locktest.MustManage(t, m, "job")
 		first.Store(h)
-		if err := store.Locker().BreakNow(t.Context(), "job", holdfast.BreakAnybody()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Break(t, store, "job")
 		<-reported
 		locktest.Release(t, h)
 		time.Sleep(10 * time.Second) // the manager campaigns again after a poll interval
@@ -202,34 +149,44 @@ func TestManagerLateLossOfAnEarlierHold(t *testing.T) {
 }
 
 // After a pause of the process that is longer than the lease, Leases and Hold do not return the lease,
-// even before the renewer has read the clock.
+// even before the renewer has read the clock. A manager without a function knows of no work: the pause is a loss and no overrun.
 func TestManagerListsNothingLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var pause atomic.Int64
-		begin := time.Now()
-		clock := func() time.Duration { return time.Since(begin) + time.Duration(pause.Load()) }
-		m := locktest.NewManager(t, locktest.NewClient(t, memory.New(), holdfast.WithElapsed(clock)))
-		locktest.MustAdd(t, m, "job")
-		synctest.Wait()
-		if h, ok := m.Hold("job"); !ok || len(m.Leases()) != 1 {
-			t.Fatalf("Hold: %v", h)
-		}
-		pause.Store(int64(26 * time.Second))
-		if h, ok := m.Hold("job"); ok || len(m.Leases()) != 0 {
-			t.Errorf("after a pause: hold %v, leases %v", h, m.Leases())
-		}
-	})
+	for _, d := range []time.Duration{26 * time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			var events locktest.Events
+			c, pause := locktest.PausableClient(t, memory.New())
+			m := locktest.NewManager(t, c, holdfast.WithObserver(events.Observe))
+			if locktest.MustManage(t, m, "job"); len(m.Leases()) != 1 {
+				t.Fatalf("leases %v", m.Leases())
+			}
+			pause(d)
+			if h, ok := m.Hold("job"); ok || len(m.Leases()) != 0 {
+				t.Errorf("after a pause of %v: hold %v, leases %v", d, h, m.Leases())
+			}
+			time.Sleep(10 * time.Second)
+			if lost, over := events.Count(holdfast.EventLost), events.Count(holdfast.EventOverrun); lost != 1 || over != 0 {
+				t.Errorf("after a pause of %v: %d losses, %d overruns", d, lost, over)
+			}
+		})
+	}
 }
 
-// Functions that return before their leases expire are no overruns, also if the releases wait for each other in an outage.
+// An outage that is longer than the TTL is reported as a loss of every lease before it can expire, and afterwards all are acquired
+// again. Functions that return before their leases expire are no overruns, also if the releases wait for each other meanwhile.
 func TestManagerFuncsThatStopInTimeAreNoOverruns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 200
 		var down atomic.Bool
 		var events locktest.Events
 		var hooked atomic.Int64
-		c := locktest.FaultyClient(t, memory.New(), locktest.While(&down, locktest.Fault{Hang: true}))
+		store, early := memory.NewStore(), 0 // losses before the expiry
+		c := locktest.FaultyClient(t, store.Locker(), locktest.While(&down, locktest.Fault{Hang: true}))
 		m := locktest.NewManager(t, c, holdfast.WithObserver(events.Observe),
+			holdfast.WithObserver(func(e holdfast.Event) {
+				if e.Type == holdfast.EventLost && locktest.IsHeld(t, store, e.Name) {
+					early++
+				}
+			}),
 			holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Add(1) }),
 			leases.WithFunc(func(ctx context.Context, _ string) error {
 				<-ctx.Done()
@@ -243,8 +200,8 @@ func TestManagerFuncsThatStopInTimeAreNoOverruns(t *testing.T) {
 		}
 		down.Store(true)
 		time.Sleep(time.Minute)
-		if lost := events.Count(holdfast.EventLost); lost != n {
-			t.Errorf("%d lost", lost)
+		if lost := events.Count(holdfast.EventLost); lost != n || early != n || len(m.Leases()) != 0 {
+			t.Errorf("%d leases lost, %d of them before the expiry, %d held", lost, early, len(m.Leases()))
 		}
 		if over := events.Count(holdfast.EventOverrun); over != 0 || hooked.Load() != 0 {
 			t.Errorf("%d overruns, %d calls of the hook", over, hooked.Load())
@@ -253,24 +210,6 @@ func TestManagerFuncsThatStopInTimeAreNoOverruns(t *testing.T) {
 		time.Sleep(time.Minute)
 		if len(m.Leases()) != n {
 			t.Errorf("%d held after the outage", len(m.Leases()))
-		}
-	})
-}
-
-// A manager without a function knows of no work: a pause that is longer than the TTL is a loss and no overrun.
-func TestManagerWithoutFuncReportsNoOverrunAfterAPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var pause atomic.Int64
-		begin := time.Now()
-		clock := func() time.Duration { return time.Since(begin) + time.Duration(pause.Load()) }
-		var events locktest.Events
-		c := locktest.NewClient(t, memory.New(), holdfast.WithElapsed(clock))
-		m := locktest.NewManager(t, c, holdfast.WithObserver(events.Observe))
-		locktest.MustManage(t, m, "job")
-		pause.Store(int64(time.Hour))
-		time.Sleep(10 * time.Second)
-		if lost, over := events.Count(holdfast.EventLost), events.Count(holdfast.EventOverrun); lost != 1 || over != 0 {
-			t.Errorf("%d losses, %d overruns", lost, over)
 		}
 	})
 }

@@ -76,8 +76,7 @@ func TestManagerCallsWithManyNamesLetOthersIn(t *testing.T) {
 		}
 	}
 	names := locktest.Names("n/", many)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
+	ended := locktest.Ended()
 	check("Add", func() { locktest.MustAdd(t, m, names...) })
 	locktest.Eventually(t, "all leases are held", func() bool { return len(m.Leases()) == many })
 	check("Leases", func() { m.Leases() })

@@ -82,24 +82,11 @@ func TestManagerCloseNamesWhatFails(t *testing.T) {
 // that hang.
 func TestManagerRemoveEndsContextsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return locktest.Fault{Hang: op == locktest.OpRelease}
-		})
+		f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Hang: true}))
 		m := locktest.NewManager(t, locktest.NewClient(t, f))
 		names := locktest.Names("n", 100)
-		locktest.MustAdd(t, m, names...)
-		synctest.Wait()
-		var holds []*holdfast.Hold
-		for _, name := range names {
-			h, ok := m.Hold(name)
-			if !ok {
-				t.Fatalf("%q is not held", name)
-			}
-			holds = append(holds, h)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := m.Remove(ctx, names...); !errors.Is(err, context.Canceled) {
+		holds := locktest.MustManageAll(t, m, names)
+		if err := m.Remove(locktest.Ended(), names...); !errors.Is(err, context.Canceled) {
 			t.Errorf("Remove: %v", err)
 		}
 		for _, h := range holds {
@@ -119,15 +106,8 @@ func TestManagerShutdownIsTheCause(t *testing.T) {
 		c := locktest.NewClient(t, memory.New())
 		m := locktest.NewManager(t, c)
 		names := locktest.Names("n", 20)
-		locktest.MustAdd(t, m, names...)
-		synctest.Wait()
-		var holds []*holdfast.Hold
-		for _, name := range names {
-			h, ok := m.Hold(name)
-			if !ok {
-				t.Fatalf("%q is not held", name)
-			}
-			holds = append(holds, h)
+		holds := locktest.MustManageAll(t, m, names)
+		for _, h := range holds {
 			for range 1000 { // so that to end it takes a while
 				_, cancel := context.WithCancel(h.Context())
 				defer cancel()
@@ -214,26 +194,37 @@ func TestManagerAddsAgainDuringAnAttempt(t *testing.T) {
 	}
 }
 
-// After a hold's own Release, another client gets the lock, and the manager campaigns again.
+// After a hold's own Release the manager lets others go first: another client that waits gets the lock. Then it campaigns again.
 func TestManagerHoldReleasedByItsUser(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithPollInterval(5*time.Second))
-		h := locktest.MustManage(t, m, "job")
-		other := locktest.NewClient(t, store.Locker())
-		got := make(chan *holdfast.Hold, 1)
-		go func() { got <- locktest.MustLock(t, other, "job") }()
-		synctest.Wait()
-		locktest.Release(t, h)
-		synctest.Wait()
-		next := <-got
-		time.Sleep(time.Minute)
-		locktest.Release(t, next)
-		synctest.Wait()
-		if h, ok := m.Hold("job"); !ok || h.Token() <= next.Token() {
-			t.Error("the manager did not campaign again")
-		}
-	})
+	for _, waits := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithPollInterval(5*time.Second))
+			last := locktest.MustManage(t, m, "job")
+			got := make(chan *holdfast.Hold, 1)
+			if waits {
+				other := locktest.NewClient(t, store.Locker())
+				go func() { got <- locktest.MustLock(t, other, "job") }()
+				synctest.Wait()
+			}
+			locktest.Release(t, last)
+			if waits {
+				synctest.Wait()
+				last = <-got
+				time.Sleep(time.Minute)
+				locktest.Release(t, last)
+				synctest.Wait()
+			} else {
+				if time.Sleep(3 * time.Second); locktest.IsHeld(t, store, "job") {
+					t.Error("acquired again before another could have polled")
+				}
+				time.Sleep(4 * time.Second)
+			}
+			if h, ok := m.Hold("job"); !ok || h.Token() <= last.Token() {
+				t.Errorf("another waits: %v: the manager did not campaign again", waits)
+			}
+		})
+	}
 }
 
 // Thousands of attempts end in doubt, as in an outage. They are cleaned up a limited number at a time,
@@ -303,23 +294,14 @@ func TestManagerShutdownOfThousands(t *testing.T) {
 	})
 }
 
-// endsLate is a context that has ended once a caller waits for it: the time until then is enough for a release.
-type endsLate struct{ context.Context }
-
-func (c endsLate) Done() <-chan struct{} {
-	time.Sleep(time.Second)
-	return c.Context.Done()
-}
-
 // Remove and Close that are done are no error, although ctx has ended, too.
 func TestDoneWhenTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
+		ended := locktest.Ended()
 		m := locktest.NewManager(t, locktest.NewClient(t, memory.New()))
 		for range 100 {
 			locktest.MustManage(t, m, "one")
-			if err := m.Remove(endsLate{ended}, "one"); err != nil {
+			if err := m.Remove(locktest.EndsLate{Context: ended}, "one"); err != nil {
 				t.Fatalf("Remove: %v", err)
 			}
 		}

@@ -15,11 +15,12 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// hintedLocker is a Locker whose waiters the test wakes.
+// hintedLocker is a Locker with a Queue whose waiters the test wakes.
 type hintedLocker struct {
 	holdfast.Locker
 	locktest.Unordered
-	onAcquire func(n int, req driver.Request)
+	began                bool // waking, an hour ago
+	onAcquire, onRefusal func(n int)
 
 	mu   sync.Mutex
 	wake func(driver.Wakeup)
@@ -33,15 +34,21 @@ func (l *hintedLocker) TryAcquire(ctx context.Context, req driver.Request) (driv
 	n := len(l.at)
 	l.mu.Unlock()
 	if l.onAcquire != nil {
-		l.onAcquire(n, req)
+		l.onAcquire(n)
 	}
-	return l.Locker.TryAcquire(ctx, req)
+	lease, err := l.Locker.TryAcquire(ctx, req)
+	if err != nil && l.onRefusal != nil {
+		l.onRefusal(n)
+	}
+	return lease, err
 }
 
 func (l *hintedLocker) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.wake = wake
+	if l.wake = wake; l.began {
+		wake(driver.Wakeup{Kind: driver.WakingBegan, Ago: time.Hour})
+	}
 	return func() {}
 }
 
@@ -49,94 +56,76 @@ func (l *hintedLocker) Capabilities() driver.Capabilities {
 	return driver.Capabilities{Waker: l, Queue: l}
 }
 
-// A hint that comes during an attempt, and says that another waiter comes first, leads to the next
-// attempt when the turn of this one begins, not at once.
+// A wake-up that comes during an attempt, before or after the backend has refused that, is remembered. If it is a hint that says that
+// another waiter comes first, the next attempt comes when the turn of this one begins, else at once.
 func TestManagerHintForTheSecondDuringAnAttempt(t *testing.T) {
 	for _, turn := range []time.Duration{0, driver.Turn(1)} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			l := &hintedLocker{Locker: store.Locker()}
-			l.onAcquire = func(n int, _ driver.Request) {
-				if n == 2 {
-					time.Sleep(time.Millisecond)
-					l.wake(driver.Wakeup{After: turn})
+		for _, refused := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				store := memory.NewStore()
+				holder := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+				l := &hintedLocker{Locker: store.Locker()}
+				hint := func(n int) {
+					if n == 2 {
+						time.Sleep(time.Millisecond)
+						if refused {
+							locktest.Release(t, holder)
+						}
+						l.wake(driver.Wakeup{After: turn})
+					}
 				}
-			}
-			locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, l)), "job")
-			synctest.Wait()
-			l.wake(driver.Wakeup{})
-			time.Sleep(time.Second)
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			if len(l.at) < 3 {
-				t.Fatalf("%d attempts", len(l.at))
-			}
-			if got, want := l.at[2].Sub(l.at[1]), time.Millisecond+turn; got != want {
-				t.Errorf("a hint for %v during an attempt: the next attempt came after %v, want %v", turn, got, want)
-			}
-		})
+				if refused {
+					l.onRefusal = hint
+				} else {
+					l.onAcquire = hint
+				}
+				m := locktest.NewManager(t, locktest.NewClient(t, l))
+				locktest.MustAdd(t, m, "job")
+				synctest.Wait()
+				l.wake(driver.Wakeup{})
+				time.Sleep(time.Second)
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				if len(l.at) < 3 {
+					t.Fatalf("%d attempts", len(l.at))
+				}
+				if got, want := l.at[2].Sub(l.at[1]), time.Millisecond+turn; got != want {
+					t.Errorf("a hint for %v during an attempt, refused: %v: the next attempt came after %v, want %v", turn, refused, got, want)
+				}
+				if _, ok := m.Hold("job"); ok != refused {
+					t.Errorf("a hint for %v, released after the refusal: %v: held: %v", turn, refused, ok)
+				}
+			})
+		}
 	}
 }
 
-// A name that is removed leaves the backend's queue: the positions of the other names do not last
-// longer because of it.
+// A name that is removed or granted leaves the backend's queue: the positions of the other names do not last longer because of it.
 func TestManagerRemovedNamesLeaveTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		names := locktest.Names("n", 1000)
-		locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, store.Locker())), append(names, "last")...)
-		time.Sleep(time.Second)
-		l := &hintedLocker{Locker: store.Locker()}
-		m := locktest.NewManager(t, locktest.NewClient(t, l))
-		locktest.MustAdd(t, m, names...)
-		time.Sleep(time.Second)
-		locktest.MustRemove(t, m, names...)
-		locktest.MustAdd(t, m, "last")
-		synctest.Wait()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if got := l.asks[len(l.asks)-1]; got.Name != "last" || got.QueueFor > 2*time.Minute {
-			t.Errorf("%q has a position for %v, as if the removed names still waited", got.Name, got.QueueFor)
-		}
-	})
-}
-
-// Nor do they because of names that are held by now.
-func TestManagerGrantedNamesLeaveTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "last")
-		l := &hintedLocker{Locker: store.Locker()}
-		m := locktest.NewManager(t, locktest.NewClient(t, l))
-		locktest.MustAdd(t, m, locktest.Names("n", 1000)...)
-		time.Sleep(time.Second)
-		locktest.MustAdd(t, m, "last")
-		synctest.Wait()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if got := l.asks[len(l.asks)-1]; got.Name != "last" || got.QueueFor == 0 || got.QueueFor > 2*time.Minute {
-			t.Errorf("%q has a position for %v, as if the held names still waited", got.Name, got.QueueFor)
-		}
-	})
-}
-
-// After the program's own release the manager lets others go first.
-func TestManagerPausesAfterTheProgramsRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		m := locktest.NewManager(t, locktest.NewClient(t, store.Locker()), holdfast.WithPollInterval(5*time.Second))
-		h := locktest.MustManage(t, m, "job")
-		locktest.Release(t, h)
-		time.Sleep(3 * time.Second)
-		if locktest.IsHeld(t, store, "job") {
-			t.Error("acquired again before another could have polled")
-		}
-		time.Sleep(4 * time.Second)
-		if _, ok := m.Hold("job"); !ok {
-			t.Error("not acquired again")
-		}
-	})
+	for _, granted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			names, taken := locktest.Names("n", 1000), []string{"last"}
+			if !granted {
+				taken = append(taken, names...)
+			}
+			locktest.MustAdd(t, locktest.NewManager(t, locktest.NewClient(t, store.Locker())), taken...)
+			time.Sleep(time.Second)
+			l := &hintedLocker{Locker: store.Locker()}
+			m := locktest.NewManager(t, locktest.NewClient(t, l))
+			locktest.MustAdd(t, m, names...)
+			if time.Sleep(time.Second); !granted {
+				locktest.MustRemove(t, m, names...)
+			}
+			locktest.MustAdd(t, m, "last")
+			synctest.Wait()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if got := l.asks[len(l.asks)-1]; got.Name != "last" || got.QueueFor == 0 || got.QueueFor > 2*time.Minute {
+				t.Errorf("%q has a position for %v, as if the other names, granted: %v, still waited", got.Name, got.QueueFor, granted)
+			}
+		})
+	}
 }
 
 // curiousHook uses the manager, against the rules for hooks.
@@ -227,31 +216,29 @@ func TestReadersOfTheClientKeepNoManagerOut(t *testing.T) {
 	for how, read := range map[string]func(*holdfast.Client, context.Context, string, ...holdfast.Option) (*holdfast.Hold, error){
 		"they try": (*holdfast.Client).TryLock, "they wait": (*holdfast.Client).Lock,
 	} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewClient(t, memory.NewStore().Locker())
-				last := locktest.MustTryLock(t, c, "cache", holdfast.WithShared())
-				m := locktest.NewManager(t, c)
-				locktest.MustAdd(t, m, "cache")
-				for range 600 { // each reader begins before the one before it ends
-					time.Sleep(time.Second)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					next, err := read(c, ctx, "cache", holdfast.WithShared())
-					cancel()
-					if last != nil {
-						locktest.Release(t, last)
-					}
-					if last = next; err != nil {
-						last = nil
-					}
-					if synctest.Wait(); last == nil {
-						if _, held := m.Hold("cache"); held {
-							return
-						}
+		locktest.Bubble(t, how, func(t *testing.T) {
+			c := locktest.NewClient(t, memory.NewStore().Locker())
+			last := locktest.MustTryLock(t, c, "cache", holdfast.WithShared())
+			m := locktest.NewManager(t, c)
+			locktest.MustAdd(t, m, "cache")
+			for range 600 { // each reader begins before the one before it ends
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				next, err := read(c, ctx, "cache", holdfast.WithShared())
+				cancel()
+				if last != nil {
+					locktest.Release(t, last)
+				}
+				if last = next; err != nil {
+					last = nil
+				}
+				if synctest.Wait(); last == nil {
+					if _, held := m.Hold("cache"); held {
+						return
 					}
 				}
-				t.Error("the manager has waited for ten minutes")
-			})
+			}
+			t.Error("the manager has waited for ten minutes")
 		})
 	}
 }

@@ -141,9 +141,7 @@ func TestFuncOfALostLease(t *testing.T) {
 				holdfast.WithOverrunHook(func(holdfast.Event) { overruns.Add(1) }))
 			locktest.MustAdd(t, m, "job", "other")
 			synctest.Wait()
-			if err := store.Locker().Capabilities().Breaker.BreakNow(t.Context(), "job", driver.BreakAnybody()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Break(t, store, "job")
 			lost, _ := m.Hold("job")
 			<-lost.Context().Done()
 			if !errors.Is(context.Cause(lost.Context()), holdfast.ErrLost) {
@@ -214,9 +212,7 @@ func TestFuncReturns(t *testing.T) {
 			t.Errorf("%d goroutines", n)
 		}
 		// Nothing works under the lease, so its loss is no overrun and a removal is immediate.
-		if err := store.Locker().Capabilities().Breaker.BreakNow(t.Context(), "job", driver.BreakAnybody()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Break(t, store, "job")
 		time.Sleep(time.Minute)
 		if n, _ := calls.of("job"); n != 4 || events.Count(holdfast.EventOverrun) != 0 {
 			t.Errorf("%d calls, %d overruns", n, events.Count(holdfast.EventOverrun))
@@ -408,18 +404,5 @@ func funcRandom(t *testing.T, seed uint64) {
 	}
 	if all < 3*len(names) { // a name that is never lost may have one call
 		t.Errorf("seed %d: %d calls for %d names", seed, all, len(names))
-	}
-}
-
-func TestFuncOptions(t *testing.T) {
-	c := locktest.NewClient(t, memory.New())
-	for field, opt := range map[string]leases.Option{
-		"fn":      leases.WithFunc(nil),
-		"Backoff": leases.WithRestart(holdfast.Backoff{Initial: time.Second}),
-	} {
-		var invalid *driver.InvalidError
-		if _, err := leases.New(c, opt); !errors.As(err, &invalid) || invalid.Field != field {
-			t.Errorf("%s: %v", field, err)
-		}
 	}
 }

@@ -93,32 +93,14 @@ func TestPartitionsColdStart(t *testing.T) {
 	})
 }
 
-// All instances are killed and started again: their partitions are at work when the leases have
-// expired.
-func TestPartitionsColdStartAfterDeaths(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.EvenFleet(t, 64, 3, 3*time.Second)
-		time.Sleep(time.Minute)
-		for _, in := range slices.Clone(f.Live) {
-			f.Kill(in)
-			in.Cancel()
-		}
-		time.Sleep(time.Second)
-		for range 3 {
-			f.Join()
-		}
-		f.UntilEven(locktest.FleetTTL + 2*time.Second)
-		f.End()
-	})
-}
-
-// When all instances start again while the leases of the earlier ones have not expired, they acquire
-// what becomes free evenly: none acquires everything first.
+// When all instances are killed and start again while the leases of the earlier ones have not expired, their partitions are at work
+// when these have expired, and the new ones acquire what becomes free evenly: none acquires everything first.
 func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
+	const ttl = 30 * time.Second
 	for _, many := range []int{3, 20} {
-		for _, after := range []time.Duration{12 * time.Second, 25 * time.Second} {
+		for _, after := range []time.Duration{time.Second, 12 * time.Second, 25 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
-				f := locktest.EvenFleet(t, 64, many, time.Minute, holdfast.WithTTL(30*time.Second))
+				f := locktest.EvenFleet(t, 64, many, time.Minute, holdfast.WithTTL(ttl))
 				time.Sleep(time.Minute)
 				for _, in := range slices.Clone(f.Live) {
 					f.Kill(in)
@@ -130,7 +112,11 @@ func TestPartitionsColdStartOfManyAfterDeaths(t *testing.T) {
 					f.Join()
 					time.Sleep(50 * time.Millisecond)
 				}
-				f.UntilEven(time.Minute)
+				most := time.Minute
+				if many == 3 {
+					most = ttl - after + 3*time.Second
+				}
+				f.UntilEven(most)
 				if moves := f.TakeMoves(); moves > f.N {
 					t.Errorf("%d instances after %v: %d moves of %d partitions", many, after, moves, f.N)
 				}
@@ -201,18 +187,29 @@ func TestPartitionsExpiry(t *testing.T) {
 }
 
 // The server's clock steps back and leaves the expiry of a dead instance's leases a day ahead. They are
-// taken over when they have not been renewed for their TTL.
+// taken over when they have not been renewed for their TTL, and not before.
 func TestPartitionsClockStepsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const ttl = 30 * time.Second // there are reads every 5 s
 		var back atomic.Int64
-		f := locktest.NewFleet(t, 6)
+		f := locktest.NewFleet(t, 6, holdfast.WithTTL(ttl))
 		f.Store = memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }))
 		one := f.Join()
-		f.Join()
+		two := f.Join()
 		f.UntilEven(3 * time.Second)
+		var least time.Duration // until none has been renewed for its TTL
+		for _, i := range one.Owned() {
+			r, err := two.Client.Inspect(t.Context(), f.Record(i))
+			if err != nil || r.Remaining == 0 {
+				t.Fatalf("%v, %v", r, err)
+			}
+			least = max(least, r.Remaining)
+		}
 		f.Kill(one)
 		back.Store(int64(24 * time.Hour))
-		f.UntilEven(2*locktest.FleetTTL + 15*time.Second)
+		if took := f.UntilEven(2*ttl + 15*time.Second); took < least {
+			t.Errorf("all are taken over after %v, %v before the last of them could expire", took, least-took)
+		}
 		f.End()
 	})
 }

@@ -92,49 +92,47 @@ func TestPartitionsHeldByTheOldLockAlone(t *testing.T) {
 		"partitions":   {"group/partition-%04d", n / 2},
 		"member locks": {"group/partition-member-%04d", n},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := locktest.NewFleet(t, n)
-				old := memory.NewStore().Locker()
-				leases := make([]driver.Lease, n)
-				for i := range leases {
-					name := fmt.Sprintf(c.name, i)
-					lease, err := old.TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID(name), TTL: time.Hour})
-					if err != nil {
-						t.Fatal(err)
-					}
-					leases[i] = lease
+		locktest.Bubble(t, what, func(t *testing.T) {
+			f := locktest.NewFleet(t, n)
+			old := memory.NewStore().Locker()
+			leases := make([]driver.Lease, n)
+			for i := range leases {
+				name := fmt.Sprintf(c.name, i)
+				lease, err := old.TryAcquire(t.Context(), driver.Request{Name: name, ID: driver.NewLeaseID(name), TTL: time.Hour})
+				if err != nil {
+					t.Fatal(err)
 				}
-				in := f.Join(func(s *locktest.Link) {
-					both, err := migrating.New(s.Locker, migrating.FromLocker(old))
-					if err != nil {
-						t.Fatal(err)
-					}
-					s.Locker = both
-				})
-				time.Sleep(time.Minute)
-				attempts, reads := in.Link.Attempts.Load(), in.Link.GroupReads.Load()
-				time.Sleep(10 * time.Minute)
-				attempts, reads = in.Link.Attempts.Load()-attempts, in.Link.GroupReads.Load()-reads
-				if attempts < 60*n || attempts > 160*n || reads > 800 { // every 3.75 s to 10 s
-					t.Errorf("%d attempts and %d reads in ten minutes", attempts, reads)
+				leases[i] = lease
+			}
+			in := f.Join(func(s *locktest.Link) {
+				both, err := migrating.New(s.Locker, migrating.FromLocker(old))
+				if err != nil {
+					t.Fatal(err)
 				}
-				for _, step := range []struct {
-					release []driver.Lease
-					owned   int
-				}{{leases[:n/2], c.owned}, {leases[n/2:], n}} {
-					for _, lease := range step.release {
-						if err := old.Release(t.Context(), lease); err != nil {
-							t.Fatal(err)
-						}
-					}
-					time.Sleep(12 * time.Second)
-					if got := len(in.Owned()); got != step.owned {
-						t.Errorf("%d owned, want %d", got, step.owned)
-					}
-				}
-				f.End()
+				s.Locker = both
 			})
+			time.Sleep(time.Minute)
+			attempts, reads := in.Link.Attempts.Load(), in.Link.GroupReads.Load()
+			time.Sleep(10 * time.Minute)
+			attempts, reads = in.Link.Attempts.Load()-attempts, in.Link.GroupReads.Load()-reads
+			if attempts < 60*n || attempts > 160*n || reads > 800 { // every 3.75 s to 10 s
+				t.Errorf("%d attempts and %d reads in ten minutes", attempts, reads)
+			}
+			for _, step := range []struct {
+				release []driver.Lease
+				owned   int
+			}{{leases[:n/2], c.owned}, {leases[n/2:], n}} {
+				for _, lease := range step.release {
+					if err := old.Release(t.Context(), lease); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(12 * time.Second)
+				if got := len(in.Owned()); got != step.owned {
+					t.Errorf("%d owned, want %d", got, step.owned)
+				}
+			}
+			f.End()
 		})
 	}
 }
@@ -143,7 +141,7 @@ func TestPartitionsHeldByTheOldLockAlone(t *testing.T) {
 func TestPartitionsAttemptsFail(t *testing.T) {
 	for name, failure := range map[string]error{"transient": locktest.ErrInjected, "damaged": driver.Damaged(locktest.ErrInjected),
 		"invalid": driver.Invalid("index", "foreign", "ours")} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { attemptsFail(t, failure) }) })
+		locktest.Bubble(t, name, func(t *testing.T) { attemptsFail(t, failure) })
 	}
 }
 
@@ -165,23 +163,11 @@ func attemptsFail(t *testing.T, failure error) {
 		return locktest.Fault{}
 	})
 	var seen locktest.Events
-	p, err := partitions.New(locktest.NewClient(t, l), "g", 40, locktest.WorkUntilCanceled, holdfast.WithObserver(seen.Observe))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- p.Run(ctx) }()
-	for begin := time.Now(); len(p.Owned()) < 40; time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("%d owned after a minute", len(p.Owned()))
-		}
-	}
+	_, stop := locktest.RunPartitions(t, locktest.NewClient(t, l), 40, locktest.WorkUntilCanceled, holdfast.WithObserver(seen.Observe))
 	if seen.Count(holdfast.EventError) < 3*41 {
 		t.Errorf("%d errors reported", seen.Count(holdfast.EventError))
 	}
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
+	if err := stop(); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -210,30 +196,28 @@ func TestPartitionsPartlyFailedReads(t *testing.T) {
 // time limit among the partitions or among the member locks. Every instance reads all of them nevertheless.
 func TestPartitionsSlowStore(t *testing.T) {
 	for _, each := range []time.Duration{200 * time.Millisecond, 500 * time.Millisecond} {
-		t.Run(each.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := locktest.NewFleet(t, 64)
-				slow := func(s *locktest.Link) {
-					s.Locker = driver.Intercept(s.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
-						a := next(ctx, call)
-						for i := range a.Errs {
-							if i%16 == 0 {
-								retry.Wait(ctx, each)
-							}
-							if call.Method == driver.MethodInspectBatch && ctx.Err() != nil {
-								a.Records[i], a.Errs[i] = holdfast.Record{}, ctx.Err()
-							}
+		locktest.Bubble(t, each.String(), func(t *testing.T) {
+			f := locktest.NewFleet(t, 64)
+			slow := func(s *locktest.Link) {
+				s.Locker = driver.Intercept(s.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+					a := next(ctx, call)
+					for i := range a.Errs {
+						if i%16 == 0 {
+							retry.Wait(ctx, each)
 						}
-						return a
-					})
-				}
-				f.Join(slow)
-				f.UntilEven(30 * time.Second)
-				f.Join(slow)
-				f.Join(slow)
-				t.Log("even after", f.UntilEven(time.Minute))
-				f.End()
-			})
+						if call.Method == driver.MethodInspectBatch && ctx.Err() != nil {
+							a.Records[i], a.Errs[i] = holdfast.Record{}, ctx.Err()
+						}
+					}
+					return a
+				})
+			}
+			f.Join(slow)
+			f.UntilEven(30 * time.Second)
+			f.Join(slow)
+			f.Join(slow)
+			t.Log("even after", f.UntilEven(time.Minute))
+			f.End()
 		})
 	}
 }
@@ -242,31 +226,29 @@ func TestPartitionsSlowStore(t *testing.T) {
 // Damaged ones cannot be acquired: then it does.
 func TestPartitionsUnreadMembersAreNotTaken(t *testing.T) {
 	for err, want := range map[error]int{context.DeadlineExceeded: 0, driver.ErrDamaged: 6} {
-		t.Run(err.Error(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := locktest.EvenFleet(t, 6, 1, 3*time.Second)
-				var unread atomic.Bool
-				unread.Store(true)
-				two := f.Join(func(s *locktest.Link) {
-					s.Locker = driver.Intercept(s.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
-						a := next(ctx, call)
-						for i, name := range call.Names {
-							if call.Method == driver.MethodInspectBatch && unread.Load() && strings.Contains(name, "member") {
-								a.Records[i], a.Errs[i] = holdfast.Record{}, err
-							}
+		locktest.Bubble(t, err.Error(), func(t *testing.T) {
+			f := locktest.EvenFleet(t, 6, 1, 3*time.Second)
+			var unread atomic.Bool
+			unread.Store(true)
+			two := f.Join(func(s *locktest.Link) {
+				s.Locker = driver.Intercept(s.Locker, func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+					a := next(ctx, call)
+					for i, name := range call.Names {
+						if call.Method == driver.MethodInspectBatch && unread.Load() && strings.Contains(name, "member") {
+							a.Records[i], a.Errs[i] = holdfast.Record{}, err
 						}
-						return a
-					})
+					}
+					return a
 				})
-				f.Kill(f.Live[0])
-				time.Sleep(time.Minute)
-				if owned := two.Owned(); len(owned) != want {
-					t.Errorf("owned without a member lock: %v", owned)
-				}
-				unread.Store(false)
-				f.UntilEven(15 * time.Second)
-				f.End()
 			})
+			f.Kill(f.Live[0])
+			time.Sleep(time.Minute)
+			if owned := two.Owned(); len(owned) != want {
+				t.Errorf("owned without a member lock: %v", owned)
+			}
+			unread.Store(false)
+			f.UntilEven(15 * time.Second)
+			f.End()
 		})
 	}
 }
@@ -372,60 +354,58 @@ func TestPartitionsDriverPanics(t *testing.T) {
 		{driver.MethodInspectBatch, "oops"}, {driver.MethodInspectBatch, nil},
 		{driver.MethodTryAcquire, "oops"}, {driver.MethodTryAcquire, nil},
 	} {
-		t.Run(fmt.Sprint(tc.method, tc.value), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				var oops atomic.Bool
-				c := locktest.NewClient(t, driver.Intercept(store.Locker(),
-					func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
-						a := next(ctx, call)
-						if call.Method == tc.method && oops.CompareAndSwap(true, false) {
-							if tc.value == nil {
-								runtime.Goexit()
-							}
-							panic(tc.value)
+		locktest.Bubble(t, fmt.Sprint(tc.method, tc.value), func(t *testing.T) {
+			store := memory.NewStore()
+			var oops atomic.Bool
+			c := locktest.NewClient(t, driver.Intercept(store.Locker(),
+				func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+					a := next(ctx, call)
+					if call.Method == tc.method && oops.CompareAndSwap(true, false) {
+						if tc.value == nil {
+							runtime.Goexit()
 						}
-						return a
-					}))
-				p, err := partitions.New(c, "group", 4, locktest.WorkUntilCanceled)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				ended := make(chan any, 1)
-				run := func() {
-					defer func() { ended <- recover() }()
-					t.Errorf("Run returned %v", p.Run(ctx))
-				}
-				if tc.method == driver.MethodTryAcquire {
-					oops.Store(true) // the first request is for a member lock
-					go run()
-				} else {
-					go run()
-					time.Sleep(time.Minute)
-					if len(p.Owned()) != 4 {
-						t.Errorf("%d owned", len(p.Owned()))
+						panic(tc.value)
 					}
-					oops.Store(true)
+					return a
+				}))
+			p, err := partitions.New(c, "group", 4, locktest.WorkUntilCanceled)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan any, 1)
+			run := func() {
+				defer func() { ended <- recover() }()
+				t.Errorf("Run returned %v", p.Run(ctx))
+			}
+			if tc.method == driver.MethodTryAcquire {
+				oops.Store(true) // the first request is for a member lock
+				go run()
+			} else {
+				go run()
+				time.Sleep(time.Minute)
+				if len(p.Owned()) != 4 {
+					t.Errorf("%d owned", len(p.Owned()))
 				}
-				time.Sleep(10 * time.Second)
-				select {
-				case v := <-ended:
-					if v != tc.value {
-						t.Errorf("recovered %v", v)
-					}
-				default:
-					t.Errorf("Run goes on; %d partitions owned", len(p.Owned()))
-					cancel()
-					<-ended
+				oops.Store(true)
+			}
+			time.Sleep(10 * time.Second)
+			select {
+			case v := <-ended:
+				if v != tc.value {
+					t.Errorf("recovered %v", v)
 				}
-				for r, err := range store.Locker().List(t.Context(), "") {
-					if err != nil || r.State != driver.StateFree {
-						t.Errorf("%v, %v", r, err)
-					}
+			default:
+				t.Errorf("Run goes on; %d partitions owned", len(p.Owned()))
+				cancel()
+				<-ended
+			}
+			for r, err := range store.Locker().List(t.Context(), "") {
+				if err != nil || r.State != driver.StateFree {
+					t.Errorf("%v, %v", r, err)
 				}
-			})
+			}
 		})
 	}
 }

@@ -51,62 +51,42 @@ func TestPartitionsStandBy(t *testing.T) {
 	}
 }
 
-// An instance that loses its member lock acquires another one; its partitions stay.
+// An instance that loses its member lock acquires another one; its partitions stay. So they do while it cannot acquire one, although
+// the plan of the members has no share for it.
 func TestPartitionsMemberLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.EvenFleet(t, 12, 3, 2*time.Second)
-		f.TakeMoves()
-		l := f.Store.Locker()
-		for r, err := range l.List(t.Context(), "group/partition-member-") {
-			if err != nil {
-				t.Fatal(err)
+	for _, cannot := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := locktest.EvenFleet(t, 12, 3, 3*time.Second)
+			one := f.Live[0]
+			f.TakeMoves()
+			one.Link.NoMembership.Store(cannot)
+			seconds := 60
+			if !cannot {
+				seconds = 20 // two TTLs: it has another by then
 			}
-			if r.State == driver.StateHeld {
-				if err := l.BreakNow(t.Context(), r.Name, driver.BreakAnybody()); err != nil {
-					t.Fatal(err)
+			for i := range f.N {
+				locktest.Break(t, f.Store, fmt.Sprintf("group/partition-member-%04d", i))
+			}
+			for range seconds {
+				if time.Sleep(time.Second); len(one.Owned()) != 4 {
+					t.Fatalf("cannot acquire another: %v: shares of %v", cannot, f.Shares())
 				}
 			}
-		}
-		time.Sleep(2 * locktest.FleetTTL)
-		members := 0
-		for r, err := range l.List(t.Context(), "group/partition-member-") {
-			if err == nil && r.State == driver.StateHeld {
-				members++
+			if one.Link.NoMembership.Swap(false) {
+				time.Sleep(time.Minute)
 			}
-		}
-		if m := f.TakeMoves(); m != 0 || members != 3 || !f.Even() {
-			t.Errorf("%d moves, %d members, shares of %v", m, members, f.Shares())
-		}
-		f.End()
-	})
-}
-
-// An instance that has lost its member lock and cannot acquire another one yet keeps its partitions,
-// although the plan of the members has no share for it.
-func TestPartitionsKeptWithoutMembership(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.EvenFleet(t, 12, 3, 3*time.Second)
-		one := f.Live[0]
-		f.TakeMoves()
-		one.Link.NoMembership.Store(true)
-		for i := range f.N {
-			if err := f.Store.Locker().BreakNow(t.Context(), fmt.Sprintf("group/partition-member-%04d", i), driver.BreakAnybody()); err != nil {
-				t.Fatal(err)
+			members := 0
+			for r, err := range f.Store.Locker().List(t.Context(), "group/partition-member-") {
+				if err == nil && r.State == driver.StateHeld {
+					members++
+				}
 			}
-		}
-		for range 60 {
-			time.Sleep(time.Second)
-			if n := len(one.Owned()); n != 4 {
-				t.Fatalf("%d partitions are left: %v", n, f.Shares())
+			if m := f.TakeMoves(); m != 0 || members != 3 || !f.Even() {
+				t.Errorf("cannot acquire another for a minute: %v: %d moves, %d members, shares of %v", cannot, m, members, f.Shares())
 			}
-		}
-		one.Link.NoMembership.Store(false)
-		time.Sleep(time.Minute)
-		if m := f.TakeMoves(); m != 0 || !f.Even() {
-			t.Errorf("%d moves, shares of %v", m, f.Shares())
-		}
-		f.End()
-	})
+			f.End()
+		})
+	}
 }
 
 // When an instance that stood by acquires the member lock of another one, that returns its partitions.
@@ -116,10 +96,7 @@ func TestPartitionsMembershipTaken(t *testing.T) {
 		one := f.Live[0]
 		two := f.Join()
 		time.Sleep(3 * time.Second)
-		l := f.Store.Locker()
-		if err := l.BreakNow(t.Context(), "group/partition-member-0000", driver.BreakAnybody()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Break(t, f.Store, "group/partition-member-0000")
 		time.Sleep(15 * time.Second)
 		if len(one.Owned()) != 0 || len(two.Owned()) != 1 {
 			t.Errorf("shares of %v", f.Shares())
@@ -128,60 +105,44 @@ func TestPartitionsMembershipTaken(t *testing.T) {
 	})
 }
 
-// A member lock that is lost in an outage has no work that could overrun, so no overrun is reported.
+// Neither a member lock that is lost, in an outage or in a pause, nor a partition whose function has returned nil has work that could
+// overrun, so no overrun is reported.
 func TestPartitionsLostMembershipIsNoOverrun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.EvenFleet(t, 3, 1, 3*time.Second)
-		in := f.Live[0]
-		in.Link.Cut.Store(true)
-		time.Sleep(3 * locktest.FleetTTL)
-		in.Events.Mu.Lock()
-		lost := 0
-		for _, e := range in.Events.List {
-			if e.Type == holdfast.EventOverrun {
-				t.Errorf("reported: %v", e)
+	for _, paused := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var down atomic.Bool
+			var events locktest.Events
+			c, pause := locktest.PausableClient(t, locktest.NewFaulty(t, memory.New(), locktest.While(&down, locktest.Fault{Hang: true})))
+			fn := locktest.WorkUntilCanceled
+			if paused {
+				fn = func(context.Context, int) error { return nil }
 			}
-			if e.Type == holdfast.EventLost && strings.Contains(e.Name, "member") {
-				lost++
+			p, stop := locktest.RunPartitions(t, c, 2, fn, holdfast.WithTTL(locktest.FleetTTL), holdfast.WithObserver(events.Observe))
+			if time.Sleep(3 * locktest.FleetTTL); paused {
+				pause(time.Hour)
+				time.Sleep(10 * time.Second)
+			} else {
+				down.Store(true)
+				time.Sleep(3 * locktest.FleetTTL)
 			}
-		}
-		in.Events.Mu.Unlock()
-		if lost != 1 {
-			t.Errorf("the member lock was lost %d times", lost)
-		}
-		in.Link.Cut.Store(false)
-		f.UntilEven(20 * time.Second)
-		f.End()
-	})
-}
-
-// Neither a member lock nor a partition whose function has returned nil has work that could overrun, also not after a pause.
-func TestPartitionsWithoutWorkReportNoOverrunAfterAPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		var paused atomic.Int64
-		var events locktest.Events
-		c := locktest.NewClient(t, memory.New(),
-			holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
-		p, err := partitions.New(c, "group", 2, func(context.Context, int) error { return nil }, holdfast.WithObserver(events.Observe))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- p.Run(ctx) }()
-		time.Sleep(30 * time.Second)
-		if len(p.Owned()) != 2 {
-			t.Fatalf("%d owned", len(p.Owned()))
-		}
-		paused.Store(int64(time.Hour))
-		time.Sleep(10 * time.Second)
-		if lost, over := events.Count(holdfast.EventLost), events.Count(holdfast.EventOverrun); lost != 3 || over != 0 {
-			t.Errorf("%d losses, %d overruns", lost, over)
-		}
-		cancel()
-		t.Logf("Run returned %v", <-done)
-	})
+			events.Mu.Lock()
+			members := 0
+			for _, e := range events.List {
+				if e.Type == holdfast.EventLost && strings.Contains(e.Name, "member") {
+					members++
+				}
+			}
+			events.Mu.Unlock()
+			if lost, over := events.Count(holdfast.EventLost), events.Count(holdfast.EventOverrun); members != 1 || lost != 3 || over != 0 {
+				t.Errorf("paused: %v: %d losses, %d of them of the member lock, %d overruns", paused, lost, members, over)
+			}
+			down.Store(false)
+			if time.Sleep(20 * time.Second); len(p.Owned()) != 2 {
+				t.Errorf("paused: %v: %d owned afterwards", paused, len(p.Owned()))
+			}
+			t.Logf("Run returned %v", stop())
+		})
+	}
 }
 
 // A member whose TTL is longer than the others' gets its share, also where no Watcher wakes them.

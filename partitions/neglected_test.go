@@ -27,9 +27,7 @@ func TestPartitionsStuckFunction(t *testing.T) {
 			time.Sleep(time.Minute)
 			stuck := f.Live[slices.IndexFunc(f.Live, func(in *locktest.Instance) bool { return len(in.Owned()) > 0 })]
 			partition := stuck.Owned()[0]
-			if err := f.Store.Locker().BreakNow(t.Context(), f.Record(partition), holdfast.BreakAnybody()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Break(t, f.Store, f.Record(partition))
 			for len(stuck.Owned()) > 0 && slices.Contains(stuck.Owned(), partition) {
 				time.Sleep(10 * time.Millisecond)
 			}

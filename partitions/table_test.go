@@ -47,31 +47,6 @@ func (b *withoutOwners) InspectBatch(_ context.Context, _ driver.WaiterID, names
 	return records, make([]error, len(names))
 }
 
-// An owner that a batched read does not contain is remembered while the token is the same.
-func TestTableRemembersOwnersByToken(t *testing.T) {
-	b := &withoutOwners{records: map[string]driver.Record{}}
-	c, err := holdfast.New(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Shutdown(t.Context())
-	table := newTable(bridge.Client(c), "g", 2, time.Hour, func(int) (string, bool) { return "", false })
-	table.unchanged = true
-	for i, step := range []struct {
-		owner string
-		token uint64
-		asked int
-	}{{"a", 1, 1}, {"a", 1, 1}, {"b", 2, 2}, {"b", 2, 2}, {"a", 3, 3}} {
-		b.records[table.names[0]] = driver.Record{Name: table.names[0], State: driver.StateHeld, Owner: step.owner, Token: step.token}
-		if err := table.read(t.Context(), time.Second, time.Second); err != nil {
-			t.Fatal(err)
-		}
-		if got := table.rows[0].owner(); got != step.owner || int(b.asked.Load()) != step.asked {
-			t.Errorf("read %d: owner %q after %d single reads, want %q after %d", i, got, b.asked.Load(), step.owner, step.asked)
-		}
-	}
-}
-
 // inspected counts the records that the calls reported to a hook have read.
 type inspected struct {
 	telemetry.Ignore
@@ -85,11 +60,10 @@ func (h *inspected) End(_ context.Context, op telemetry.Operation, _ time.Durati
 	}
 }
 
-// A hook is notified of every read of the records, also of those of one owner each, which cost the most on Azure.
-func TestReadsAreReported(t *testing.T) {
-	held := driver.Record{State: driver.StateHeld, Owner: "o", Token: 1, TTL: time.Minute}
-	b := &withoutOwners{records: map[string]driver.Record{partitionName("g", 0): held, partitionName("g", 1): held}}
-	hook := &inspected{}
+// An owner that a batched read does not contain is asked for, and remembered while the token is the same. A hook is notified of every
+// read, also of those of one owner each, which cost the most on Azure.
+func TestTableRemembersOwnersByToken(t *testing.T) {
+	b, hook := &withoutOwners{records: map[string]driver.Record{}}, &inspected{}
 	c, err := holdfast.New(b, holdfast.WithHook(hook))
 	if err != nil {
 		t.Fatal(err)
@@ -97,11 +71,23 @@ func TestReadsAreReported(t *testing.T) {
 	defer c.Shutdown(t.Context())
 	table := newTable(bridge.Client(c), "g", 2, time.Hour, func(int) (string, bool) { return "", false })
 	table.unchanged = true
-	if err := table.read(t.Context(), time.Second, time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if calls, records := hook.calls.Load(), hook.records.Load(); calls != 3 || records != 6 {
-		t.Errorf("%d calls that read %d records, want a batch of 4 and 2 of 1", calls, records)
+	for i, step := range []struct {
+		owner string
+		token uint64
+		asked int // single reads so far: of both partitions at first
+	}{{"a", 1, 2}, {"a", 1, 2}, {"b", 2, 3}, {"b", 2, 3}, {"a", 3, 4}} {
+		b.records[table.names[0]] = driver.Record{Name: table.names[0], State: driver.StateHeld, Owner: step.owner, Token: step.token}
+		b.records[table.names[1]] = driver.Record{Name: table.names[1], State: driver.StateHeld, Owner: "o", Token: 1, TTL: time.Minute}
+		if err := table.read(t.Context(), time.Second, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if got := table.rows[0].owner(); got != step.owner || int(b.asked.Load()) != step.asked {
+			t.Errorf("read %d: owner %q after %d single reads, want %q after %d", i, got, b.asked.Load(), step.owner, step.asked)
+		}
+		batches := i + 1
+		if calls, records := hook.calls.Load(), hook.records.Load(); calls != int64(batches+step.asked) || records != int64(4*batches+step.asked) {
+			t.Errorf("read %d: %d calls that read %d records, want batches of 4 and %d of 1", i, calls, records, step.asked)
+		}
 	}
 }
 

@@ -36,13 +36,7 @@ func TestPartitionsFunctionReturns(t *testing.T) {
 				reported.Add(1)
 			}
 		}
-		p, err := partitions.New(locktest.NewClient(t, f.Store.Locker()), "group", 2, run, append(f.Opts, holdfast.WithObserver(observe))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stop := make(chan struct{})
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = p.Run(ctx); close(stop) }()
+		p, stop := locktest.RunPartitions(t, locktest.NewClient(t, f.Store.Locker()), 2, run, append(f.Opts, holdfast.WithObserver(observe))...)
 		time.Sleep(30 * time.Second) // calls after about 1, 2, 4, 8, 12, … s
 		if got := failing.Load(); got < 7 || got > 12 || reported.Load() != got {
 			t.Errorf("a failing function was called %d times in 30 s, %d failures reported", got, reported.Load())
@@ -50,8 +44,7 @@ func TestPartitionsFunctionReturns(t *testing.T) {
 		if done.Load() != 1 || !slices.Equal(p.Owned(), []int{0, 1}) {
 			t.Errorf("a function that returned nil was called %d times; owned: %v", done.Load(), p.Owned())
 		}
-		cancel()
-		<-stop
+		_ = stop()
 		if locktest.IsHeld(t, f.Store, f.Record(0)) || locktest.IsHeld(t, f.Store, f.Record(1)) {
 			t.Error("held after Run has returned")
 		}
@@ -173,71 +166,37 @@ func TestPartitionsOverrun(t *testing.T) {
 	})
 }
 
-// An instance that leaves with many partitions has a limited number of releases under way.
-func TestPartitionsReleasesAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n, most = 300, 64
-		l := locktest.NewCallGauge(memory.New(), 10*time.Millisecond)
-		c := locktest.NewClient(t, l)
-		p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- p.Run(ctx) }()
-		for end := time.Now().Add(time.Minute); len(p.Owned()) < n && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond)
-		}
-		if len(p.Owned()) != n {
-			t.Fatalf("%d owned", len(p.Owned()))
-		}
-		cancel()
-		t.Logf("Run returned %v", <-done)
-		if got := l.Highest(driver.MethodRelease); got < most || got > most+1 { // and that of the member lock
-			t.Errorf("%d releases at once, want %d", got, most)
-		}
-	})
-}
-
 // Functions that return at once after a loss, or when Run's context ends, are no overruns, also if more partitions than may be
-// released at once wait for their releases in an outage.
+// released at once wait for their releases in an outage. Without one, an instance that leaves has a limited number of releases under way.
 func TestPartitionsFuncsThatStopInTimeAreNoOverruns(t *testing.T) {
-	for name, leave := range map[string]bool{"lost": false, "Run ends": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const n = 400
-				var down atomic.Bool
-				var events locktest.Events
-				c := locktest.FaultyClient(t, memory.New(), locktest.While(&down, locktest.Fault{Hang: true}))
-				p, err := partitions.New(c, "group", n, locktest.WorkUntilCanceled, holdfast.WithObserver(events.Observe))
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- p.Run(ctx) }()
-				for end := time.Now().Add(time.Minute); len(p.Owned()) < n && time.Now().Before(end); {
-					time.Sleep(10 * time.Millisecond)
-				}
-				if len(p.Owned()) != n {
-					t.Fatalf("%d owned", len(p.Owned()))
-				}
-				down.Store(true)
-				if leave {
-					cancel()
-				}
-				time.Sleep(time.Minute)
-				if lost := events.Count(holdfast.EventLost); !leave && lost != n+1 { // and the member lock
-					t.Errorf("%d lost", lost)
-				}
-				if over := events.Count(holdfast.EventOverrun); over != 0 {
-					t.Errorf("%d overruns", over)
-				}
-				down.Store(false)
-				cancel()
-				t.Logf("Run returned %v", <-done)
-			})
+	for name, tc := range map[string]struct{ outage, leave bool }{
+		"lost": {true, false}, "Run ends in an outage": {true, true}, "Run ends": {false, true},
+	} {
+		locktest.Bubble(t, name, func(t *testing.T) {
+			const n, most = 400, 64
+			var down atomic.Bool
+			var events locktest.Events
+			gauge := locktest.NewCallGauge(memory.New(), 10*time.Millisecond)
+			c := locktest.FaultyClient(t, gauge, locktest.While(&down, locktest.Fault{Hang: true}))
+			_, stop := locktest.RunPartitions(t, c, n, locktest.WorkUntilCanceled, holdfast.WithObserver(events.Observe))
+			down.Store(tc.outage)
+			if tc.leave {
+				go func() { _ = stop() }()
+			}
+			time.Sleep(time.Minute)
+			if lost := events.Count(holdfast.EventLost); !tc.leave && lost != n+1 { // and the member lock
+				t.Errorf("%d lost", lost)
+			}
+			if over := events.Count(holdfast.EventOverrun); over != 0 {
+				t.Errorf("%d overruns", over)
+			}
+			if got := gauge.Highest(driver.MethodRelease); !tc.outage && (got < most || got > most+1) { // and that of the member lock
+				t.Errorf("%d releases at once, want %d", got, most)
+			}
+			down.Store(false)
+			if !tc.leave {
+				t.Logf("Run returned %v", stop())
+			}
 		})
 	}
 }

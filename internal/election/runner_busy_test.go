@@ -114,9 +114,8 @@ func TestRunTaskOnLeader_InDoubtDuringShutdown(t *testing.T) {
 	for range 300 { // events of the same instant happen in random order
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
-			c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true, Lose: locktest.ErrInjected}}[op]
-			})
+			lost := locktest.Fault{Delay: time.Second, IgnoreContext: true, Lose: locktest.ErrInjected}
+			c := locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpAcquire, lost))
 			r := locktest.NewRunner(t, c)
 			called := make(chan error)
 			go func() { _, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); called <- err }()
@@ -163,60 +162,36 @@ func TestRunTaskOnLeader_CallAtTheIdleLimit(t *testing.T) {
 
 // A task that runs in another runner's task counts as a task of both.
 func TestRunner_TaskInAnotherRunnersTask(t *testing.T) {
-	runners := func(t *testing.T, opts ...holdfast.RunnerOption) (outer, inner *holdfast.LeaderAwareRunner) {
-		c := locktest.NewClient(t, memory.New())
-		inner, err := holdfast.NewLeaderAwareRunner(c, "inner")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return locktest.NewRunner(t, c, opts...), inner
-	}
-	t.Run("busy", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			outer, inner := runners(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	for name, task := range map[string]func(t *testing.T, ctx context.Context, outer *holdfast.LeaderAwareRunner) error{
+		"busy": func(t *testing.T, ctx context.Context, outer *holdfast.LeaderAwareRunner) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Hour)
 			defer cancel()
-			_, _ = outer.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-					if _, err := outer.RunTaskOnLeader(ctx, locktest.LeadUntilCanceled); !errors.Is(err, driver.ErrInvalid) {
-						t.Errorf("from the runner's own task: %v, want an InvalidError", err)
-					}
-					return nil
-				})
-				return err
-			})
-		})
-	})
-	t.Run("heartbeat", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			outer, inner := runners(t, holdfast.WithStallTimeout(10*time.Second))
-			_, err := outer.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
-				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-					for range 30 {
-						time.Sleep(time.Second)
-						holdfast.Heartbeat(ctx)
-					}
-					return context.Cause(ctx)
-				})
-				return err
-			})
-			if err != nil {
-				t.Errorf("a task that sends heartbeats stalled: %v", err)
+			if _, err := outer.RunTaskOnLeader(ctx, locktest.LeadUntilCanceled); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("from the runner's own task: %v, want an InvalidError", err)
 			}
+			return nil
+		},
+		"heartbeat": func(_ *testing.T, ctx context.Context, _ *holdfast.LeaderAwareRunner) error {
+			for range 30 {
+				time.Sleep(time.Second)
+				holdfast.Heartbeat(ctx)
+			}
+			return context.Cause(ctx)
+		},
+		"close": func(t *testing.T, ctx context.Context, outer *holdfast.LeaderAwareRunner) error {
+			if err := outer.Close(ctx); err != nil {
+				t.Errorf("Close from the task with its own context: %v", err)
+			}
+			return nil
+		},
+	} {
+		locktest.Bubble(t, name, func(t *testing.T) {
+			c := locktest.NewClient(t, memory.New())
+			inner, outer := locktest.NewRunnerOf(t, c, "inner"), locktest.NewRunner(t, c, holdfast.WithStallTimeout(10*time.Second))
+			mustRun(t, outer, func(ctx context.Context) error {
+				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error { return task(t, ctx, outer) })
+				return err // also if a task that sends heartbeats has stalled
+			}, true)
 		})
-	})
-	t.Run("close", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			outer, inner := runners(t)
-			_, _ = outer.RunTaskOnLeader(t.Context(), func(ctx context.Context) error {
-				_, err := inner.RunTaskOnLeader(ctx, func(ctx context.Context) error {
-					if err := outer.Close(ctx); err != nil {
-						t.Errorf("Close from the task with its own context: %v", err)
-					}
-					return nil
-				})
-				return err
-			})
-		})
-	})
+	}
 }

@@ -17,27 +17,10 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// RunTaskOnLeader returns ErrClosed if Close is called during its attempt.
-func TestClose_DuringAnAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpAcquire: {Hang: true}}[op]
-			}))
-		time.AfterFunc(time.Second, func() { _ = r.Close(context.Background()) })
-		if _, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled); !errors.Is(err, holdfast.ErrClosed) {
-			t.Errorf("err = %v, want ErrClosed", err)
-		}
-	})
-}
-
 // Close returns soon after its context has ended, even while the release of an idle leader hangs.
 func TestClose_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpRelease: {Hang: true}}[op]
-			}))
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Hang: true})))
 		if _, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -76,9 +59,7 @@ var faultsByName = map[string]func(op string, n int, _ holdfast.Lease) locktest.
 	"slow": func(op string, n int, _ holdfast.Lease) locktest.Fault {
 		return locktest.Fault{Delay: 220 * time.Millisecond, IgnoreContext: n%2 == 0}
 	},
-	"no renewals": func(op string, n int, _ holdfast.Lease) locktest.Fault {
-		return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-	},
+	"no renewals": locktest.Each(locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}),
 }
 
 const lifeTTL = 3 * time.Second
@@ -241,7 +222,7 @@ func (l *life) call(want error) {
 		switch {
 		case errors.Is(err, want), l.ctx.Err() != nil:
 			return
-		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrInvalid):
+		case errors.Is(err, holdfast.ErrHeld), errors.Is(err, driver.ErrInvalid):
 			l.t.Errorf("RunTaskOnLeader: %v", err)
 		}
 		time.Sleep(450 * time.Millisecond)
@@ -301,20 +282,30 @@ func TestRunner_InterruptedAtAnyCall(t *testing.T) {
 }
 
 // A task that stops slowly after the end of Run's context may outlive its lease. Run's error then
-// matches ErrLost, and the task's own error if there is one.
+// matches ErrLost, and the task's own error if there is one. A StepDown after the loss does not change that.
 func TestRun_LossAfterItsContextEnded(t *testing.T) {
-	for _, failed := range []error{nil, locktest.ErrTask} {
-		synctest.Test(t, func(t *testing.T) {
+	for name, tc := range map[string]struct {
+		result error // of the task
+		late   bool  // the context ends after the loss and a StepDown
+	}{"the task returns nil": {}, "the task fails": {result: locktest.ErrTask}, "stepped down meanwhile": {late: true}} {
+		locktest.Bubble(t, name, func(t *testing.T) {
 			r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), locktest.RenewalFaults()))
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			err := r.Run(ctx, func(ctx context.Context) error {
-				<-ctx.Done()
-				time.Sleep(time.Minute)
-				return failed
-			})
-			if !errors.Is(err, holdfast.ErrLost) || failed != nil && !errors.Is(err, failed) {
-				t.Errorf("the task returned %v: Run: %v", failed, err)
+			defer cancel()
+			done := locktest.Campaign(ctx, r, func(context.Context) error { time.Sleep(time.Minute); return tc.result })
+			time.Sleep(time.Second)
+			if tc.late {
+				time.Sleep(39 * time.Second)
+				limited, stop := context.WithTimeout(t.Context(), time.Second)
+				defer stop()
+				if err := r.StepDown(limited); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("StepDown: %v", err)
+				}
+			}
+			cancel()
+			if err := <-done; !errors.Is(err, holdfast.ErrLost) || tc.result != nil && !errors.Is(err, tc.result) ||
+				errors.Is(err, holdfast.ErrSteppedDown) {
+				t.Errorf("Run: %v", err)
 			}
 		})
 	}

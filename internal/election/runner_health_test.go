@@ -31,148 +31,111 @@ var sick = map[string]func(ctx context.Context) error{
 func TestHealthCheck_LeaderGivesUp(t *testing.T) {
 	const every, cool = 10 * time.Second, 90 * time.Second
 	for name, fail := range sick {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				var ill atomic.Bool
-				var running atomic.Int32
-				seen := locktest.Events{}
-				a := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithObserver(seen.Observe), holdfast.WithCoolDown(cool),
-					holdfast.WithHealthCheck(every, func(ctx context.Context) error {
-						if running.Add(1) > 1 {
-							t.Error("two health checks of one runner at once")
-						}
-						defer running.Add(-1)
-						if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > every {
-							t.Error("the health check has no time limit")
-						}
-						if ill.Load() {
-							return fail(ctx)
-						}
-						return nil
-					}))
-				var leaderships atomic.Int32
-				cause := make(chan error, 1)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				done := locktest.Campaign(ctx, a, func(ctx context.Context) error {
-					first := leaderships.Add(1) == 1
-					<-ctx.Done()
-					if first {
-						cause <- context.Cause(ctx)
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			var ill atomic.Bool
+			var running atomic.Int32
+			seen := locktest.Events{}
+			a := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithObserver(seen.Observe), holdfast.WithCoolDown(cool),
+				holdfast.WithHealthCheck(every, func(ctx context.Context) error {
+					if running.Add(1) > 1 {
+						t.Error("two health checks of one runner at once")
+					}
+					defer running.Add(-1)
+					if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > every {
+						t.Error("the health check has no time limit")
+					}
+					if ill.Load() {
+						return fail(ctx)
 					}
 					return nil
-				})
-				time.Sleep(time.Minute + time.Second)
-				if !a.IsLeader() {
-					t.Fatal("a healthy leader stepped down")
+				}))
+			var leaderships atomic.Int32
+			cause := make(chan error, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := locktest.Campaign(ctx, a, func(ctx context.Context) error {
+				first := leaderships.Add(1) == 1
+				<-ctx.Done()
+				if first {
+					cause <- context.Cause(ctx)
 				}
-				ill.Store(true)
-				start := time.Now()
-				why := <-cause
-				if d := time.Since(start); !errors.Is(why, holdfast.ErrSteppedDown) || d > 2*every {
-					t.Errorf("cause %v after %v, want ErrSteppedDown within two intervals", why, d)
-				}
-				switch name {
-				case "error":
-					if !errors.Is(why, locktest.ErrInjected) {
-						t.Errorf("cause %v does not say why", why)
-					}
-				case "panic": // not swallowed: value and stack are reported
-					if text := why.Error(); !strings.Contains(text, "sick to death") || !strings.Contains(text, "runner_health_test.go") {
-						t.Errorf("cause of a panic: %v", why)
-					}
-				}
-				synctest.Wait()
-				if locktest.IsHeld(t, store, "job") {
-					t.Error("still held by a sick instance whose task has returned")
-				}
-				if seen.Failures("health check") == 0 || seen.Count(holdfast.EventSteppedDown) != 1 {
-					t.Errorf("%d failures and %d step-downs reported", seen.Failures("health check"), seen.Count(holdfast.EventSteppedDown))
-				}
-				time.Sleep(20 * time.Minute)
-				if leaderships.Load() != 1 || a.IsLeader() {
-					t.Error("leads although it is sick")
-				}
-				if n := seen.Failures("health check"); n < 20 {
-					t.Errorf("a lasting failure was reported %d times in twenty minutes", n)
-				}
-				ill.Store(false)
-				time.Sleep(11 * time.Minute)
-				if leaderships.Load() != 2 || !a.IsLeader() {
-					t.Errorf("%d leaderships, leader %v: an instance that is well again must campaign", leaderships.Load(), a.IsLeader())
-				}
-				cancel()
-				if err := <-done; err != nil {
-					t.Errorf("Run: %v", err)
-				}
+				return nil
 			})
+			time.Sleep(time.Minute + time.Second)
+			if !a.IsLeader() {
+				t.Fatal("a healthy leader stepped down")
+			}
+			ill.Store(true)
+			start := time.Now()
+			why := <-cause
+			if d := time.Since(start); !errors.Is(why, holdfast.ErrSteppedDown) || d > 2*every {
+				t.Errorf("cause %v after %v, want ErrSteppedDown within two intervals", why, d)
+			}
+			switch name {
+			case "error":
+				if !errors.Is(why, locktest.ErrInjected) {
+					t.Errorf("cause %v does not say why", why)
+				}
+			case "panic": // not swallowed: value and stack are reported
+				if text := why.Error(); !strings.Contains(text, "sick to death") || !strings.Contains(text, "runner_health_test.go") {
+					t.Errorf("cause of a panic: %v", why)
+				}
+			}
+			synctest.Wait()
+			if locktest.IsHeld(t, store, "job") {
+				t.Error("still held by a sick instance whose task has returned")
+			}
+			if seen.Failures("health check") == 0 || seen.Count(holdfast.EventSteppedDown) != 1 {
+				t.Errorf("%d failures and %d step-downs reported", seen.Failures("health check"), seen.Count(holdfast.EventSteppedDown))
+			}
+			time.Sleep(20 * time.Minute)
+			if leaderships.Load() != 1 || a.IsLeader() {
+				t.Error("leads although it is sick")
+			}
+			if n := seen.Failures("health check"); n < 20 {
+				t.Errorf("a lasting failure was reported %d times in twenty minutes", n)
+			}
+			ill.Store(false)
+			time.Sleep(11 * time.Minute)
+			if leaderships.Load() != 2 || !a.IsLeader() {
+				t.Errorf("%d leaderships, leader %v: an instance that is well again must campaign", leaderships.Load(), a.IsLeader())
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
 		})
 	}
 }
 
-// The lease of a leader whose health check fails is no longer renewed, even if its task does not stop:
-// the lock is free when the lease expires.
-func TestHealthCheck_TaskDoesNotReturn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		var ill atomic.Bool
-		f := locktest.NewFaulty(t, store.Locker(), nil)
-		r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithHealthCheck(10*time.Second, func(context.Context) error {
-			if ill.Load() {
-				return locktest.ErrInjected
-			}
-			return nil
-		}))
-		stuck := make(chan struct{})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := locktest.Campaign(ctx, r, func(context.Context) error { <-stuck; return nil })
-		time.Sleep(time.Minute + time.Second)
-		ill.Store(true)
-		time.Sleep(10 * time.Second)
-		sent := f.Count(locktest.OpRenew)
-		if r.IsLeader() || sent < 5 {
-			t.Errorf("leader: %v; %d renewals before", r.IsLeader(), sent)
-		}
-		time.Sleep(30 * time.Second)
-		if n := f.Count(locktest.OpRenew); n != sent || locktest.IsHeld(t, store, "job") {
-			t.Errorf("%d more renewals; held: %v", n-sent, locktest.IsHeld(t, store, "job"))
-		}
-		cancel()
-		close(stuck)
-		t.Logf("Run returned %v", <-done)
-	})
-}
-
 func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 	for name, fail := range sick {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				var ill atomic.Bool
-				r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithCoolDown(time.Second), holdfast.WithIdleLimit(time.Hour),
-					holdfast.WithHealthCheck(10*time.Second, func(ctx context.Context) error {
-						if ill.Load() {
-							return fail(ctx)
-						}
-						return nil
-					}))
-				mustRun(t, r, locktest.EmptyTask, true)
-				time.Sleep(time.Minute)
-				if !r.IsLeader() {
-					t.Error("a healthy instance gave up between its calls")
-				}
-				ill.Store(true)
-				time.Sleep(21 * time.Second)
-				if r.IsLeader() || locktest.IsHeld(t, store, "job") {
-					t.Error("a sick instance keeps leadership between its calls")
-				}
-				ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
-				if ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
-					t.Errorf("RunTaskOnLeader of a sick instance: %v, %v", ran, err)
-				}
-				time.Sleep(10 * time.Minute) // even the deaf check has returned
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			var ill atomic.Bool
+			r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithCoolDown(time.Second), holdfast.WithIdleLimit(time.Hour),
+				holdfast.WithHealthCheck(10*time.Second, func(ctx context.Context) error {
+					if ill.Load() {
+						return fail(ctx)
+					}
+					return nil
+				}))
+			mustRun(t, r, locktest.EmptyTask, true)
+			time.Sleep(time.Minute)
+			if !r.IsLeader() {
+				t.Error("a healthy instance gave up between its calls")
+			}
+			ill.Store(true)
+			time.Sleep(21 * time.Second)
+			if r.IsLeader() || locktest.IsHeld(t, store, "job") {
+				t.Error("a sick instance keeps leadership between its calls")
+			}
+			ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
+			if ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
+				t.Errorf("RunTaskOnLeader of a sick instance: %v, %v", ran, err)
+			}
+			time.Sleep(10 * time.Minute) // even the deaf check has returned
 		})
 	}
 }
@@ -181,28 +144,25 @@ func TestHealthCheck_RunTaskOnLeader(t *testing.T) {
 func TestHealthCheck_SlowOneDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(5*time.Second),
-			holdfast.WithStallTimeout(7*time.Second),
+		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(15*time.Minute),
+			holdfast.WithStallTimeout(7*time.Second), holdfast.WithCoolDown(time.Second),
 			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
-		mustRun(t, r, locktest.EmptyTask, true)
-		for range 11 * 60 { // until a check is under way
-			time.Sleep(time.Second)
+		lead := func() { // it may follow a check before the campaign
 			mustRun(t, r, locktest.EmptyTask, true)
+			time.Sleep(11 * time.Minute) // until a check is under way
 		}
+		lead()
 		start := time.Now()
 		ran, err := r.RunTaskOnLeader(t.Context(), locktest.LeadUntilCanceled)
 		if d := time.Since(start); !ran || !errors.Is(err, election.ErrStalled) || d != 7*time.Second {
 			t.Errorf("%v, %v: the stall was found after %v, want 7s", ran, err, d)
 		}
 		time.Sleep(10 * time.Minute)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), holdfast.WithIdleLimit(15*time.Minute),
-			holdfast.WithHealthCheck(10*time.Minute, func(context.Context) error { time.Sleep(9 * time.Minute); return nil }))
-		mustRun(t, r, locktest.EmptyTask, true)
-		time.Sleep(15*time.Minute + time.Second)
-		if locktest.IsHeld(t, store, "job") {
+		lead()
+		if !locktest.IsHeld(t, store, "job") {
+			t.Error("released before the idle limit")
+		}
+		if time.Sleep(4*time.Minute + time.Second); locktest.IsHeld(t, store, "job") {
 			t.Error("a slow health check delays the idle limit")
 		}
 		time.Sleep(10 * time.Minute)
@@ -273,11 +233,8 @@ func TestHealthCheck_Shutdown(t *testing.T) {
 func TestStall_NotBySuspend(t *testing.T) {
 	for at := 30 * time.Second; at < 40*time.Second; at += 500 * time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
-			var suspended atomic.Int64
 			var silent atomic.Bool
-			begin := time.Now()
-			c := locktest.NewClient(t, memory.New(), holdfast.WithTTL(time.Minute),
-				holdfast.WithElapsed(func() time.Duration { return time.Since(begin) + time.Duration(suspended.Load()) }))
+			c, suspend := locktest.PausableClient(t, memory.New(), holdfast.WithTTL(time.Minute))
 			seen := locktest.Events{}
 			r := locktest.NewRunner(t, c, holdfast.WithObserver(seen.Observe), holdfast.WithStallTimeout(10*time.Second))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -294,7 +251,7 @@ func TestStall_NotBySuspend(t *testing.T) {
 				return nil
 			})
 			time.Sleep(at)
-			suspended.Store(int64(15 * time.Second)) // timers do not run meanwhile
+			suspend(15 * time.Second)
 			time.Sleep(20 * time.Second)
 			if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
 				t.Errorf("suspended after %v: %d step-downs", at, n)
@@ -316,9 +273,7 @@ func TestStall_NotBySuspend(t *testing.T) {
 // cool-down before the next campaign.
 func TestStall_NotAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-		})
+		f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}))
 		seen := locktest.Events{}
 		r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithObserver(seen.Observe), holdfast.WithCoolDown(time.Hour),
 			holdfast.WithStallTimeout(40*time.Second))

@@ -12,27 +12,38 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// IsLeader is for hot paths, with the default clock and with another one.
-func TestIsLeader_AllocatesNothing(t *testing.T) {
+// What is for hot paths allocates nothing, with the default clock and with another one.
+func TestHotPathsDoNotAllocate(t *testing.T) {
 	for name, opts := range map[string][]holdfast.ClientOption{
-		"default clock": {holdfast.WithLogger(slog.New(slog.DiscardHandler))},
-		"test's clock":  {holdfast.WithLogger(slog.New(slog.DiscardHandler)), holdfast.WithElapsed(func() time.Duration { return time.Second })},
+		"default clock": nil, "test's clock": {holdfast.WithElapsed(func() time.Duration { return time.Second })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := locktest.NewClient(t, memory.New(), opts...)
-			r := locktest.NewRunner(t, c)
-			for _, want := range []bool{false, true} {
-				if want {
-					mustRun(t, r, locktest.EmptyTask, true)
-				}
-				if n := testing.AllocsPerRun(1000, func() {
-					if r.IsLeader() != want {
-						t.Errorf("IsLeader: want %v", want)
-					}
-				}); n != 0 {
-					t.Errorf("IsLeader (%v) allocates %v times", want, n)
+			c, err := holdfast.New(memory.New(), append(opts, holdfast.WithLogger(slog.New(slog.DiscardHandler)))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			locktest.ShutDownAtEnd(t, c)
+			h, r := locktest.MustLock(t, c, "a"), locktest.NewRunner(t, c)
+			defer locktest.Release(t, h)
+			isLeader := func() {
+				if r.IsLeader() {
+					t.Error("leads before its first call")
 				}
 			}
+			free := func(what string, call func()) {
+				if n := testing.AllocsPerRun(1000, call); n != 0 {
+					t.Errorf("%s allocates %v times", what, n)
+				}
+			}
+			free("Hold.Err", func() { _ = h.Err() })
+			free("TokenFromContext", func() { _, _ = holdfast.TokenFromContext(h.Context()) })
+			free("IsLeader of another instance", isLeader)
+			mustRun(t, r, locktest.EmptyTask, true)
+			free("IsLeader of the leader", func() {
+				if !r.IsLeader() {
+					t.Error("does not lead")
+				}
+			})
 		})
 	}
 }

@@ -45,37 +45,22 @@ func TestRunner_LeavesNoMemoryBehind(t *testing.T) {
 	}
 }
 
-// The context of a task that has returned may be used for another call.
-func TestRunTaskOnLeader_ContextOfATaskThatReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
-		var kept context.Context
-		if err := r.Run(t.Context(), func(ctx context.Context) error { kept = context.WithoutCancel(ctx); return nil }); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.RunTaskOnLeader(kept, func(context.Context) error { return nil }); err != nil {
-			t.Errorf("no task runs, but: %v", err)
-		}
-	})
-}
-
 func TestRun_TaskEndsWhileLeading(t *testing.T) {
 	for name, tc := range map[string]struct {
 		task  locktest.Task
 		err   error
 		panic any
-		exits bool
+		ends  bool // the caller's goroutine, by that panic or by Goexit
 	}{
-		"done":   {task: func(context.Context) error { return nil }},
+		"done":   {task: locktest.EmptyTask},
 		"failed": {task: func(context.Context) error { return locktest.ErrTask }, err: locktest.ErrTask},
-		"panics": {task: func(context.Context) error { panic("boom") }, panic: "boom"},
-		"goexit": {task: func(context.Context) error { runtime.Goexit(); return nil }, exits: true},
+		"panics": {task: func(context.Context) error { panic("boom") }, panic: "boom", ends: true},
+		"goexit": {task: func(context.Context) error { runtime.Goexit(); return nil }, ends: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+		for _, mode := range []string{"Run", "RunTaskOnLeader"} {
+			locktest.Bubble(t, mode+" "+name, func(t *testing.T) {
 				store := memory.NewStore()
-				c := locktest.NewClient(t, store.Locker())
-				r := locktest.NewRunner(t, c)
+				r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()))
 				returned, finished := false, make(chan struct{})
 				go func() {
 					defer close(finished)
@@ -83,29 +68,33 @@ func TestRun_TaskEndsWhileLeading(t *testing.T) {
 						if p := recover(); p != tc.panic {
 							t.Errorf("recovered %v, want %v", p, tc.panic)
 						}
-						if locktest.IsHeld(t, store, "job") || r.IsLeader() {
-							t.Error("the lock was not released when Run ended")
+						if kept := mode != "Run" && !tc.ends; locktest.IsHeld(t, store, "job") != kept || r.IsLeader() != kept {
+							t.Errorf("held: %v, leader: %v, want %v", locktest.IsHeld(t, store, "job"), r.IsLeader(), kept)
 						}
 					}()
-					err := r.Run(t.Context(), tc.task)
+					var err error
+					if mode == "Run" {
+						err = r.Run(t.Context(), tc.task)
+					} else {
+						_, err = r.RunTaskOnLeader(t.Context(), tc.task)
+					}
 					returned = true
 					if !errors.Is(err, tc.err) || tc.err == nil && err != nil {
-						t.Errorf("Run: %v, want %v", err, tc.err)
+						t.Errorf("%v, want %v", err, tc.err)
 					}
 				}()
 				<-finished
-				if returned != (tc.panic == nil && !tc.exits) {
-					t.Errorf("Run returned: %v", returned)
+				if returned == tc.ends {
+					t.Errorf("returned: %v", returned)
 				}
 				// The runner can be used again, in either mode.
-				if ran, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil }); !ran || err != nil {
-					t.Errorf("RunTaskOnLeader afterwards: %v, %v", ran, err)
-				}
-				if err := r.Run(t.Context(), func(context.Context) error { return nil }); err != nil {
+				mustRun(t, r, locktest.EmptyTask, true)
+				if err := r.Run(t.Context(), locktest.EmptyTask); err != nil {
 					t.Errorf("Run afterwards: %v", err)
 				}
+				mustRun(t, locktest.NewRunner(t, locktest.NewClient(t, store.Locker())), locktest.EmptyTask, true)
 			})
-		})
+		}
 	}
 }
 
@@ -231,25 +220,23 @@ func TestRun_MinHold(t *testing.T) {
 			_ = c.Shutdown(context.Background())
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				c := locktest.NewClient(t, store.Locker())
-				r := locktest.NewRunner(t, c, holdfast.WithMinHold(least))
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				start := time.Now()
-				if tc.cut != nil {
-					time.AfterFunc(5*time.Second, func() { tc.cut(cancel, r, c) })
-				}
-				err := r.Run(ctx, tc.task)
-				if d := time.Since(start); d != tc.want || !errors.Is(err, tc.err) || tc.err == nil && err != nil {
-					t.Errorf("Run: %v after %v, want %v after %v", err, d, tc.err, tc.want)
-				}
-				if locktest.IsHeld(t, store, "job") {
-					t.Error("held after Run")
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			c := locktest.NewClient(t, store.Locker())
+			r := locktest.NewRunner(t, c, holdfast.WithMinHold(least))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			start := time.Now()
+			if tc.cut != nil {
+				time.AfterFunc(5*time.Second, func() { tc.cut(cancel, r, c) })
+			}
+			err := r.Run(ctx, tc.task)
+			if d := time.Since(start); d != tc.want || !errors.Is(err, tc.err) || tc.err == nil && err != nil {
+				t.Errorf("Run: %v after %v, want %v after %v", err, d, tc.err, tc.want)
+			}
+			if locktest.IsHeld(t, store, "job") {
+				t.Error("held after Run")
+			}
 		})
 	}
 }
@@ -283,8 +270,12 @@ func TestRun_ContextOfTheTask(t *testing.T) {
 			t.Error("the task's context changed its cause")
 		}
 		_ = r.Run(t.Context(), func(ctx context.Context) error { leaked <- ctx; return nil })
-		if ctx := <-leaked; ctx.Err() == nil {
+		last := <-leaked
+		if last.Err() == nil {
 			t.Error("the task's context outlives the task")
+		}
+		if _, err := r.RunTaskOnLeader(context.WithoutCancel(last), locktest.EmptyTask); err != nil {
+			t.Errorf("with the context of a task that has returned: %v", err)
 		}
 	})
 }
@@ -300,9 +291,7 @@ func TestRun_NoTaskBeginsAfterTheEnd(t *testing.T) {
 			_ = r.Close(context.Background())
 		}, holdfast.ErrClosed},
 		"closed with an ended context": {func(_ func(), r *holdfast.LeaderAwareRunner, _ *holdfast.Client) {
-			over, cancel := context.WithCancel(context.Background())
-			cancel()
-			if err := r.Close(over); !errors.Is(err, context.Canceled) {
+			if err := r.Close(locktest.Ended()); !errors.Is(err, context.Canceled) {
 				t.Errorf("Close: %v", err)
 			}
 		}, holdfast.ErrClosed},
@@ -311,38 +300,34 @@ func TestRun_NoTaskBeginsAfterTheEnd(t *testing.T) {
 		}, holdfast.ErrClosed},
 	} {
 		for _, mode := range []string{"Run", "RunTaskOnLeader"} {
-			t.Run(mode+" "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := memory.NewStore()
-					c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-						return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Second, IgnoreContext: true}}[op]
-					})
-					r := locktest.NewRunner(t, c)
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					time.AfterFunc(time.Second/2, func() { tc.end(cancel, r, c) })
-					begun := false
-					fn := func(context.Context) error { begun = true; return nil }
-					var err error
-					if mode == "Run" {
-						err = r.Run(ctx, fn)
-					} else {
-						_, err = r.RunTaskOnLeader(ctx, fn)
-					}
-					if !errors.Is(err, tc.err) {
-						t.Errorf("%v, want %v", err, tc.err)
-					}
-					if begun {
-						t.Error("a task was begun with a context that had ended")
-					}
-					if mode == "RunTaskOnLeader" && name == "canceled" {
-						time.Sleep(2 * time.Minute) // the lock is kept until the idle limit
-					}
-					synctest.Wait() // a cleanup that Shutdown waits for
-					if locktest.IsHeld(t, store, "job") {
-						t.Error("still held")
-					}
-				})
+			locktest.Bubble(t, mode+" "+name, func(t *testing.T) {
+				store := memory.NewStore()
+				c := locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpAcquire, locktest.Fault{Delay: time.Second, IgnoreContext: true}))
+				r := locktest.NewRunner(t, c)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				time.AfterFunc(time.Second/2, func() { tc.end(cancel, r, c) })
+				begun := false
+				fn := func(context.Context) error { begun = true; return nil }
+				var err error
+				if mode == "Run" {
+					err = r.Run(ctx, fn)
+				} else {
+					_, err = r.RunTaskOnLeader(ctx, fn)
+				}
+				if !errors.Is(err, tc.err) {
+					t.Errorf("%v, want %v", err, tc.err)
+				}
+				if begun {
+					t.Error("a task was begun with a context that had ended")
+				}
+				if mode == "RunTaskOnLeader" && name == "canceled" {
+					time.Sleep(2 * time.Minute) // the lock is kept until the idle limit
+				}
+				synctest.Wait() // a cleanup that Shutdown waits for
+				if locktest.IsHeld(t, store, "job") {
+					t.Error("still held")
+				}
 			})
 		}
 	}
@@ -375,28 +360,26 @@ func TestRun_ErrorsWhileWaiting(t *testing.T) {
 		}, locktest.LeadUntilCanceled, holdfast.ErrSteppedDown},
 	} {
 		for how, want := range map[string]error{"canceled": context.Canceled, "closed": holdfast.ErrClosed} {
-			t.Run(name+" "+how, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					l, opts := tc.setup(t, memory.NewStore())
-					r := locktest.NewRunner(t, locktest.NewClient(t, l), opts...)
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					fn := tc.task
-					if fn == nil {
-						fn = func(context.Context) error { t.Error("leads"); return nil }
-					}
-					done := locktest.Campaign(ctx, r, fn)
-					time.Sleep(time.Minute)
-					locktest.CheckPending(t, done, "before the end")
-					if how == "canceled" {
-						cancel()
-					} else if err := r.Close(t.Context()); err != nil {
-						t.Errorf("Close: %v", err)
-					}
-					if err := <-done; !errors.Is(err, want) || how == "canceled" && !errors.Is(err, tc.want) {
-						t.Errorf("Run: %v; want it to match %v and, if canceled, %v", err, want, tc.want)
-					}
-				})
+			locktest.Bubble(t, name+" "+how, func(t *testing.T) {
+				l, opts := tc.setup(t, memory.NewStore())
+				r := locktest.NewRunner(t, locktest.NewClient(t, l), opts...)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				fn := tc.task
+				if fn == nil {
+					fn = func(context.Context) error { t.Error("leads"); return nil }
+				}
+				done := locktest.Campaign(ctx, r, fn)
+				time.Sleep(time.Minute)
+				locktest.CheckPending(t, done, "before the end")
+				if how == "canceled" {
+					cancel()
+				} else if err := r.Close(t.Context()); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if err := <-done; !errors.Is(err, want) || how == "canceled" && !errors.Is(err, tc.want) {
+					t.Errorf("Run: %v; want it to match %v and, if canceled, %v", err, want, tc.want)
+				}
 			})
 		}
 	}

@@ -22,10 +22,7 @@ func TestPoolOfLeaders(t *testing.T) {
 		var runners []*holdfast.LeaderAwareRunner
 		var wg sync.WaitGroup
 		for range instances {
-			r, err := holdfast.NewLeaderAwareRunner(locktest.NewClient(t, store.Locker()), "pool", holdfast.WithSlots(slots))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := locktest.NewRunnerOf(t, locktest.NewClient(t, store.Locker()), "pool", holdfast.WithSlots(slots))
 			runners = append(runners, r)
 			wg.Go(func() {
 				_ = r.Run(t.Context(), func(ctx context.Context) error {
@@ -68,16 +65,12 @@ func TestPoolOfPeriodicLeaders(t *testing.T) {
 		store := memory.NewStore()
 		var runners []*holdfast.LeaderAwareRunner
 		for range instances {
-			r, err := holdfast.NewLeaderAwareRunner(locktest.NewClient(t, store.Locker()), "pool", holdfast.WithSlots(slots))
-			if err != nil {
-				t.Fatal(err)
-			}
-			runners = append(runners, r)
+			runners = append(runners, locktest.NewRunnerOf(t, locktest.NewClient(t, store.Locker()), "pool", holdfast.WithSlots(slots)))
 		}
 		for range 20 {
 			ran := 0
 			for _, r := range runners {
-				did, err := r.RunTaskOnLeader(t.Context(), func(context.Context) error { return nil })
+				did, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
 				if err != nil {
 					t.Error(err)
 				}

@@ -31,44 +31,37 @@ func TestStepDown_TooLate(t *testing.T) {
 		"being released":               {locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second}, 91 * time.Second, time.Hour},
 		"being released, with a limit": {locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second}, 91 * time.Second, time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var ill atomic.Bool
-				ill.Store(true)
-				seen := locktest.Events{}
-				c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) (none locktest.Fault) {
-					if op == tc.op && ill.Load() {
-						return tc.fault
-					}
-					return none
-				}, holdfast.WithObserver(seen.Observe))
-				r := locktest.NewRunner(t, c, holdfast.WithCoolDown(time.Hour))
-				begin := time.Now()
-				first := locktest.Campaign(t.Context(), r, func(context.Context) error {
-					time.Sleep(90 * time.Second)
-					return nil
-				})
-				time.Sleep(tc.after)
-				ctx, cancel := context.WithTimeout(t.Context(), tc.gives)
-				defer cancel()
-				if err := r.StepDown(ctx); (err != nil) != (tc.gives < time.Minute) {
-					t.Errorf("StepDown: %v", err)
-				}
-				ill.Store(false)
-				if tc.op == locktest.OpRelease { // else Run campaigns again
-					if err := <-first; err != nil {
-						t.Errorf("Run: %v", err)
-					}
-					first = locktest.Campaign(t.Context(), r, locktest.EmptyTask)
-				}
-				if err := <-first; err != nil || time.Since(begin) > 10*time.Minute {
-					t.Errorf("leads again after %v (%v): a cool-down, although the runner did not step down", time.Since(begin), err)
-				}
-				synctest.Wait()
-				if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
-					t.Errorf("%d step-downs reported", n)
-				}
+		locktest.Bubble(t, name, func(t *testing.T) {
+			var ill atomic.Bool
+			ill.Store(true)
+			seen := locktest.Events{}
+			c := locktest.FaultyClient(t, memory.New(), locktest.EachWhile(tc.op, &ill, tc.fault), holdfast.WithObserver(seen.Observe))
+			r := locktest.NewRunner(t, c, holdfast.WithCoolDown(time.Hour))
+			begin := time.Now()
+			first := locktest.Campaign(t.Context(), r, func(context.Context) error {
+				time.Sleep(90 * time.Second)
+				return nil
 			})
+			time.Sleep(tc.after)
+			ctx, cancel := context.WithTimeout(t.Context(), tc.gives)
+			defer cancel()
+			if err := r.StepDown(ctx); (err != nil) != (tc.gives < time.Minute) {
+				t.Errorf("StepDown: %v", err)
+			}
+			ill.Store(false)
+			if tc.op == locktest.OpRelease { // else Run campaigns again
+				if err := <-first; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				first = locktest.Campaign(t.Context(), r, locktest.EmptyTask)
+			}
+			if err := <-first; err != nil || time.Since(begin) > 10*time.Minute {
+				t.Errorf("leads again after %v (%v): a cool-down, although the runner did not step down", time.Since(begin), err)
+			}
+			synctest.Wait()
+			if n := seen.Count(holdfast.EventSteppedDown); n != 0 {
+				t.Errorf("%d step-downs reported", n)
+			}
 		})
 	}
 }
@@ -105,24 +98,24 @@ func TestStepDown_IsReportedBeforeTheRelease(t *testing.T) {
 	})
 }
 
-// endsLate is a context that has ended once a caller waits for it: the time until then is enough for a release.
-type endsLate struct{ context.Context }
-
-func (c endsLate) Done() <-chan struct{} {
-	time.Sleep(time.Second)
-	return c.Context.Done()
-}
-
-// A step-down that is done is no error, although ctx has ended, too.
+// StepDown and Close that are done are no error, although ctx has ended, too.
 func TestStepDown_DoneWhenTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
+		late := locktest.EndsLate{Context: locktest.Ended()}
 		for range 100 {
 			r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
 			mustRun(t, r, locktest.EmptyTask, true)
-			if err := r.StepDown(endsLate{ended}); err != nil {
+			if err := r.StepDown(late); err != nil {
 				t.Fatalf("StepDown: %v", err)
+			}
+			r = locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
+			done := locktest.Campaign(t.Context(), r, slowly(time.Second/2))
+			synctest.Wait()
+			if err := r.Close(late); err != nil {
+				t.Fatalf("Close: %v", err)
+			}
+			if err := <-done; !errors.Is(err, holdfast.ErrClosed) {
+				t.Fatalf("Run: %v", err)
 			}
 		}
 	})
@@ -133,41 +126,18 @@ func TestStepDown_SaysWhatHasNotEnded(t *testing.T) {
 	for name, end := range map[string]func(*holdfast.LeaderAwareRunner, context.Context) error{
 		"StepDown": (*holdfast.LeaderAwareRunner).StepDown, "Close": (*holdfast.LeaderAwareRunner).Close,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				slow := locktest.Each(locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second})
-				r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), slow))
-				done := locktest.Campaign(t.Context(), r, locktest.EmptyTask)
-				synctest.Wait() // the task has returned
-				ended, cancel := context.WithCancel(t.Context())
-				cancel()
-				err := end(r, ended)
-				if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "task has not returned") {
-					t.Errorf("while the lock is released: %v", err)
-				}
-				if err := <-done; err != nil {
-					t.Errorf("Run: %v", err)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			slow := locktest.Each(locktest.OpRelease, locktest.Fault{Delay: 2 * time.Second})
+			r := locktest.NewRunner(t, locktest.FaultyClient(t, memory.New(), slow))
+			done := locktest.Campaign(t.Context(), r, locktest.EmptyTask)
+			synctest.Wait() // the task has returned
+			err := end(r, locktest.Ended())
+			if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "task has not returned") {
+				t.Errorf("while the lock is released: %v", err)
+			}
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
 		})
 	}
-}
-
-// Close that is done is no error, although ctx has ended, too.
-func TestClose_DoneWhenTheContextEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		for range 100 {
-			r := locktest.NewRunner(t, locktest.NewClient(t, memory.New()))
-			done := locktest.Campaign(t.Context(), r, slowly(time.Second/2))
-			synctest.Wait()
-			if err := r.Close(endsLate{ended}); err != nil {
-				t.Fatalf("Close: %v", err)
-			}
-			if err := <-done; !errors.Is(err, holdfast.ErrClosed) {
-				t.Fatalf("Run: %v", err)
-			}
-		}
-	})
 }

@@ -104,31 +104,29 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 		"given":        {[]holdfast.RunnerOption{holdfast.WithIdleLimit(7 * time.Second)}, 7 * time.Second},
 		"minimum hold": {[]holdfast.RunnerOption{holdfast.WithIdleLimit(time.Second), holdfast.WithMinHold(45 * time.Second)}, 44 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), tc.opts...)
-				for range 3 {
-					mustRun(t, r, func(context.Context) error { time.Sleep(time.Second); return nil }, true)
-					time.Sleep(tc.want - time.Millisecond)
-					if !r.IsLeader() || !locktest.IsHeld(t, store, "job") {
-						t.Error("leadership was not kept between calls")
-					}
-					if len(tc.opts) == 2 {
-						break // the minimum hold counts from the acquisition, not from the call
-					}
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			r := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()), tc.opts...)
+			for range 3 {
+				mustRun(t, r, func(context.Context) error { time.Sleep(time.Second); return nil }, true)
+				time.Sleep(tc.want - time.Millisecond)
+				if !r.IsLeader() || !locktest.IsHeld(t, store, "job") {
+					t.Error("leadership was not kept between calls")
 				}
-				time.Sleep(2 * time.Millisecond)
-				synctest.Wait()
-				if r.IsLeader() || locktest.IsHeld(t, store, "job") {
-					t.Error("not released at the idle limit")
+				if len(tc.opts) == 2 {
+					break // the minimum hold counts from the acquisition, not from the call
 				}
-				time.Sleep(time.Hour)
-				mustRun(t, r, func(ctx context.Context) error {
-					time.Sleep(2 * tc.want) // the idle limit is not for a task that runs
-					return ctx.Err()
-				}, true)
-			})
+			}
+			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
+			if r.IsLeader() || locktest.IsHeld(t, store, "job") {
+				t.Error("not released at the idle limit")
+			}
+			time.Sleep(time.Hour)
+			mustRun(t, r, func(ctx context.Context) error {
+				time.Sleep(2 * tc.want) // the idle limit is not for a task that runs
+				return ctx.Err()
+			}, true)
 		})
 	}
 }
@@ -137,15 +135,10 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
-			}))
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second})))
 		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(time.Second)
-		over, cancel := context.WithCancel(t.Context())
-		cancel() // nothing is running: even a context that has ended will do
-		if err := r.Close(over); err != nil {
+		if err := r.Close(locktest.Ended()); err != nil { // nothing is running: even a context that has ended will do
 			t.Errorf("Close: %v", err)
 		}
 		if locktest.IsHeld(t, store, "job") {
@@ -188,9 +181,7 @@ func TestRunTaskOnLeader_CloseDuringTheTask(t *testing.T) {
 func TestRunTaskOnLeader_CallDuringTheRelease(t *testing.T) {
 	for _, mode := range []string{"RunTaskOnLeader", "Run"} {
 		synctest.Test(t, func(t *testing.T) {
-			f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpRelease: {Delay: time.Second}}[op]
-			})
+			f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second}))
 			r := locktest.NewRunner(t, locktest.NewClient(t, f), holdfast.WithIdleLimit(5*time.Second))
 			mustRun(t, r, locktest.EmptyTask, true)
 			time.Sleep(5*time.Second + time.Second/2)
@@ -213,12 +204,7 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 		store := memory.NewStore()
 		var failing atomic.Bool
 		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
-			func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpRenew && failing.Load() {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			}))
+			locktest.EachWhile(locktest.OpRenew, &failing, locktest.Fault{Refuse: locktest.ErrInjected})))
 		other := locktest.NewRunner(t, locktest.NewClient(t, store.Locker()))
 		call := func(fn locktest.Task, want error) {
 			t.Helper()
@@ -245,21 +231,6 @@ func TestRunTaskOnLeader_ResultsOfTheTask(t *testing.T) {
 			}
 		}
 		failing.Store(false)
-		ended := make(chan any)
-		go func() {
-			defer func() { ended <- recover() }()
-			_, _ = r.RunTaskOnLeader(t.Context(), func(context.Context) error { panic("boom") })
-		}()
-		if p := <-ended; p != "boom" || locktest.IsHeld(t, store, "job") {
-			t.Errorf("recovered %v, held %v", p, locktest.IsHeld(t, store, "job"))
-		}
-		go func() {
-			defer func() { ended <- recover() }()
-			_, _ = r.RunTaskOnLeader(t.Context(), func(context.Context) error { runtime.Goexit(); return nil })
-		}()
-		if p := <-ended; p != nil || locktest.IsHeld(t, store, "job") {
-			t.Errorf("after Goexit: recovered %v, held %v", p, locktest.IsHeld(t, store, "job"))
-		}
 		mustRun(t, other, locktest.EmptyTask, true)
 	})
 }
@@ -309,68 +280,28 @@ func TestRunTaskOnLeader_NoLockIsStuck(t *testing.T) {
 			return locktest.Fault{}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var ahead atomic.Int64
-				store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
-				ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
-				dead := store.Locker()
-				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), Owner: "dead",
-					TTL: 20 * time.Second}); err != nil {
-					t.Fatal(err)
-				}
-				ahead.Store(0)
-				var seen locktest.Events
-				r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), faults), holdfast.WithObserver(seen.Observe))
-				start := time.Now()
-				for ran := false; !ran && time.Since(start) < time.Minute; time.Sleep(3 * time.Second) {
-					ran, _ = r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
-				}
-				if d := time.Since(start); !r.IsLeader() || d < 20*time.Second || d > 30*time.Second {
-					t.Errorf("leads %v after %v, want one TTL of the dead holder", r.IsLeader(), d)
-				}
-				if n := seen.Count(holdfast.EventHolderSeen); n != 1 {
-					t.Errorf("the other holder was reported %d times, want once", n)
-				}
-			})
-		})
-	}
-}
-
-// An attempt in doubt is cleaned up at once, because there may be no further call.
-func TestRunTaskOnLeader_InDoubtIsCleanedUp(t *testing.T) {
-	for name, ft := range map[string]locktest.Fault{
-		"reply lost":   {Lose: locktest.ErrInjected},
-		"lands later":  {Late: 10 * time.Second},
-		"hung, undone": {Hang: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				ids := map[string]bool{}
-				r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(),
-					func(op string, n int, l holdfast.Lease) locktest.Fault {
-						if op != locktest.OpAcquire {
-							return locktest.Fault{}
-						}
-						if ids[l.ID.Reveal()] {
-							t.Error("an ID in cleanup was used again")
-						}
-						ids[l.ID.Reveal()] = true
-						if n == 1 {
-							return ft
-						}
-						return locktest.Fault{}
-					}))
-				if ran, err := r.RunTaskOnLeader(t.Context(), locktest.EmptyTask); ran || err == nil || errors.Is(err, holdfast.ErrHeld) {
-					t.Errorf("RunTaskOnLeader: %v, %v; want an error", ran, err)
-				}
-				time.Sleep(ft.Late + 9*time.Second)
-				if locktest.IsHeld(t, store, "job") {
-					t.Error("an attempt in doubt keeps others out")
-				}
-				mustRun(t, r, locktest.EmptyTask, true)
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			var ahead atomic.Int64
+			store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
+			ahead.Store(int64(24 * time.Hour)) // the server's clock was a day ahead
+			dead := store.Locker()
+			if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"), Owner: "dead",
+				TTL: 20 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			ahead.Store(0)
+			var seen locktest.Events
+			r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), faults), holdfast.WithObserver(seen.Observe))
+			start := time.Now()
+			for ran := false; !ran && time.Since(start) < time.Minute; time.Sleep(3 * time.Second) {
+				ran, _ = r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
+			}
+			if d := time.Since(start); !r.IsLeader() || d < 20*time.Second || d > 30*time.Second {
+				t.Errorf("leads %v after %v, want one TTL of the dead holder", r.IsLeader(), d)
+			}
+			if n := seen.Count(holdfast.EventHolderSeen); n != 1 {
+				t.Errorf("the other holder was reported %d times, want once", n)
+			}
 		})
 	}
 }

@@ -3,9 +3,7 @@ package renewal_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,54 +14,34 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// Without batches, renewals run concurrently up to a limit, and leases whose renewals hang do
-// not delay the others.
+// Without batches, renewals run concurrently up to a limit, and leases whose renewals hang or never return do not delay the others.
 func TestRenewalsOneByOneAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ill := func(l holdfast.Lease) bool { return strings.HasSuffix(l.Name, "7") }
-		f := locktest.NewFaulty(t, memory.NewStore().Locker(), nil)
-		f.Faults = func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op != locktest.OpRenew {
-				return locktest.Fault{}
+	for name, ft := range map[string]locktest.Fault{
+		"hang": {Hang: true}, "never return": {Delay: 10 * time.Minute, IgnoreContext: true, Refuse: locktest.ErrInjected},
+	} {
+		locktest.Bubble(t, name, func(t *testing.T) {
+			ill := func(l holdfast.Lease) bool { return strings.HasSuffix(l.Name, "7") }
+			counted := locktest.NewCallGauge(locktest.NewFaulty(t, memory.New(), func(op string, _ int, l holdfast.Lease) (none locktest.Fault) {
+				switch {
+				case op != locktest.OpRenew:
+					return none
+				case ill(l):
+					return ft
+				}
+				return locktest.Fault{Delay: 5 * time.Millisecond}
+			}), 0)
+			holds := lockMany(t, locktest.NewClient(t, counted), 4000, 10*time.Millisecond)
+			time.Sleep(3 * time.Minute)
+			for _, h := range holds {
+				if err := h.Err(); ill(h.Lease()) != errors.Is(err, holdfast.ErrLost) {
+					t.Fatalf("%q: %v", h.Name(), err)
+				}
 			}
-			if ill(l) {
-				return locktest.Fault{Hang: true}
+			if worst := counted.Highest(driver.MethodRenew); ft.Hang && worst > 64 { // those that never return count no longer
+				t.Errorf("%d renewals at once", worst)
 			}
-			return locktest.Fault{Delay: 5 * time.Millisecond}
-		}
-		counted := locktest.NewCallGauge(f, 0)
-		c := locktest.NewClient(t, counted)
-		holds := lockMany(t, c, 4000, 10*time.Millisecond)
-		time.Sleep(3 * time.Minute)
-		for _, h := range holds {
-			if err := h.Err(); ill(h.Lease()) != errors.Is(err, holdfast.ErrLost) {
-				t.Fatalf("%q: %v", h.Name(), err)
-			}
-		}
-		if worst := counted.Highest(driver.MethodRenew); worst > 64 {
-			t.Errorf("%d renewals at once", worst)
-		}
-	})
-}
-
-// Calls of a driver that never returns do not count towards the limit forever.
-func TestRenewalsThatNeverReturnFreeTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op == locktest.OpRenew && strings.HasSuffix(l.Name, "7") {
-				return locktest.Fault{Delay: 10 * time.Minute, IgnoreContext: true, Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
 		})
-		c := locktest.NewClient(t, f)
-		holds := lockMany(t, c, 2000, 20*time.Millisecond)
-		time.Sleep(3 * time.Minute)
-		for _, h := range holds {
-			if !strings.HasSuffix(h.Name(), "7") && h.Err() != nil {
-				t.Fatal(h.Err())
-			}
-		}
-	})
+	}
 }
 
 // Calls that never return free the limit, also when their leases were released meanwhile.
@@ -135,97 +113,29 @@ func TestHungRetriesLeaveHalfOfTheLimit(t *testing.T) {
 	})
 }
 
-// A call frees its part of the limit once, also if it returns after its patience.
-func TestLateRenewalFreesTheLimitOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		counted := locktest.NewCallGauge(locktest.NewFaulty(t, memory.New(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			switch {
-			case op != locktest.OpRenew:
-				return locktest.Fault{}
-			case n <= 64:
-				return locktest.Fault{Delay: 5 * time.Second, IgnoreContext: true}
-			}
-			return locktest.Fault{Delay: 100 * time.Millisecond}
-		}), 0)
-		c := locktest.NewClient(t, counted)
-		holds := lockMany(t, c, 64, 0)
-		time.Sleep(10 * time.Second)
-		for i := range 300 { // due at 20 s
-			holds = append(holds, locktest.MustLock(t, c, fmt.Sprint("next ", i)))
-		}
-		time.Sleep(9 * time.Second) // the late calls have returned
-		counted.Reset()
-		time.Sleep(5 * time.Second)
-		if n := counted.Highest(driver.MethodRenew); n != 64 {
-			t.Errorf("%d renewals at once, want 64", n)
-		}
-		allHeld(t, holds)
-	})
-}
-
 // Thousands of leases of minutes, whose batches are slow or hang, do not delay those of a second:
 // neither by the limit nor by a long request timeout.
 func TestShortLeasesBesideLongOnes(t *testing.T) {
 	for name, ft := range map[string]locktest.Fault{
 		"slow": {Delay: 500 * time.Millisecond}, "hung": {Hang: true}, "deaf": {Delay: 20 * time.Second, Refuse: locktest.ErrInjected},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBatches(t, func(_ int, leases []holdfast.Lease) locktest.Fault {
-					if leases[0].TTL > time.Second || len(leases) > 3 {
-						return ft
-					}
-					return locktest.Fault{Delay: 10 * time.Millisecond}
-				})
-				c := locktest.NewClient(t, b)
-				lockMany(t, c, 3000, 0, holdfast.WithTTL(10*time.Minute))
-				var short []*holdfast.Hold
-				for i := range 3 {
-					short = append(short, locktest.MustLock(t, c, fmt.Sprint("short ", i), holdfast.WithTTL(time.Second)))
+		locktest.Bubble(t, name, func(t *testing.T) {
+			b := newBatches(t, func(_ int, leases []holdfast.Lease) locktest.Fault {
+				if leases[0].TTL > time.Second || len(leases) > 3 {
+					return ft
 				}
-				time.Sleep(5 * time.Minute)
-				allHeld(t, short)
-				if n, _ := b.sent(); n < 500 {
-					t.Errorf("%d batches: the short leases are not renewed together", n)
-				}
+				return locktest.Fault{Delay: 10 * time.Millisecond}
 			})
+			c := locktest.NewClient(t, b)
+			for _, name := range locktest.Names("long", 3000) {
+				locktest.MustLock(t, c, name, holdfast.WithTTL(10*time.Minute))
+			}
+			short := lockMany(t, c, 3, 0, holdfast.WithTTL(time.Second))
+			time.Sleep(5 * time.Minute)
+			allHeld(t, short)
+			if n, _, _ := b.sent(); n < 500 {
+				t.Errorf("%d batches: the short leases are not renewed together", n)
+			}
 		})
 	}
-}
-
-// Renewals that wait for a call get it in the order in which they were due.
-func TestRenewalsAreCalledInTheOrderOfTheirTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var order []string
-		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			if op != locktest.OpRenew {
-				return locktest.Fault{}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, l.Name)
-			return locktest.Fault{Delay: time.Second}
-		})
-		for i := range 64 { // their renewals use the whole limit while the others become due
-			locktest.MustLock(t, c, fmt.Sprint("first ", i))
-		}
-		time.Sleep(100 * time.Millisecond)
-		for i := range 64 {
-			locktest.MustLock(t, c, fmt.Sprintf("next %02d", i))
-			time.Sleep(10 * time.Millisecond)
-		}
-		time.Sleep(12 * time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		next := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !strings.HasPrefix(name, "next ") })
-		if len(next) != 64 {
-			t.Fatalf("%d renewals", len(next))
-		}
-		for i, name := range next[:32] { // calls that begin at the same time come in any order
-			if name >= "next 48" {
-				t.Errorf("renewal %d is that of %q", i, name)
-			}
-		}
-	})
 }

@@ -77,23 +77,21 @@ func TestHookDelaysTheEndOfNoOtherContext(t *testing.T) {
 			return newBatches(t, func(int, []holdfast.Lease) locktest.Fault { return locktest.Fault{Refuse: holdfast.ErrLost} })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				hook := &slowHook{first: make(chan string), resume: make(chan struct{})}
-				c := locktest.NewClient(t, lose(t), holdfast.WithHook(hook))
-				var holds []*holdfast.Hold
-				for _, name := range locktest.Names("n", 10) {
-					holds = append(holds, locktest.MustLock(t, c, name))
+		locktest.Bubble(t, name, func(t *testing.T) {
+			hook := &slowHook{first: make(chan string), resume: make(chan struct{})}
+			c := locktest.NewClient(t, lose(t), holdfast.WithHook(hook))
+			var holds []*holdfast.Hold
+			for _, name := range locktest.Names("n", 10) {
+				holds = append(holds, locktest.MustLock(t, c, name))
+			}
+			<-hook.first
+			synctest.Wait()
+			for _, h := range holds {
+				if h.Context().Err() == nil {
+					t.Errorf("the context of %q is live after its loss", h.Name())
 				}
-				<-hook.first
-				synctest.Wait()
-				for _, h := range holds {
-					if h.Context().Err() == nil {
-						t.Errorf("the context of %q is live after its loss", h.Name())
-					}
-				}
-				close(hook.resume)
-			})
+			}
+			close(hook.resume)
 		})
 	}
 }

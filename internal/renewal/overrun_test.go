@@ -35,39 +35,37 @@ func TestOverrunAfterAFailedShutdown(t *testing.T) {
 	})
 }
 
+// Work that goes on when another may be granted the lock is reported as an overrun, and a hook is called. Work that stops before is
+// none, also with a grace as short as the drift of the clocks, with which the lease expires as it is lost.
 func TestOverrun(t *testing.T) {
-	run := func(t *testing.T, stopAfter time.Duration) (seen *locktest.Events, hooked time.Duration) {
-		seen = &locktest.Events{}
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-			}, holdfast.WithObserver(seen.Observe))
+	const short, expiry = 30 * time.Millisecond, 30 * time.Second
+	for name, tc := range map[string]struct{ grace, stops, want time.Duration }{ // stops after the loss; want: when the hook is called
+		"work that goes on":                        {5 * time.Second, 20 * time.Second, expiry - 30*time.Millisecond},
+		"work that stops in time":                  {5 * time.Second, 4 * time.Second, 0},
+		"a short grace, work that stops at once":   {short, 0, 0},
+		"a short grace, work that stops within it": {short, 20 * time.Millisecond, 0},
+		"a short grace, work that goes on":         {short, time.Second, expiry},
+	} {
+		locktest.Bubble(t, name, func(t *testing.T) {
 			start := time.Now()
-			var at atomic.Int64
+			var hooked atomic.Int64
+			var seen locktest.Events
+			c := locktest.FaultyClient(t, memory.New(), locktest.Refuse(locktest.OpRenew), holdfast.WithGrace(tc.grace),
+				holdfast.WithObserver(seen.Observe))
 			err := c.Do(t.Context(), "job", func(ctx context.Context) error {
 				<-ctx.Done()
-				time.Sleep(stopAfter)
+				time.Sleep(tc.stops)
 				return nil
-			}, holdfast.WithOverrunHook(func(holdfast.Event) { at.Store(int64(time.Since(start))) }))
-			if !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("Do: %v", err)
-			}
+			}, holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Store(int64(time.Since(start))) }))
 			time.Sleep(time.Minute)
-			hooked = time.Duration(at.Load())
+			if got := time.Duration(hooked.Load()); got != tc.want || !errors.Is(err, holdfast.ErrLost) {
+				t.Errorf("the hook was called after %v, want %v; Do: %v", got, tc.want, err)
+			}
+			if n := seen.Count(holdfast.EventOverrun); n != min(int(tc.want), 1) {
+				t.Errorf("%d overruns were reported", n)
+			}
 		})
-		return seen, hooked
 	}
-	t.Run("work that goes on", func(t *testing.T) {
-		seen, at := run(t, 20*time.Second)
-		if seen.Count(holdfast.EventOverrun) != 1 || at != 30*time.Second-30*time.Millisecond {
-			t.Errorf("reported %d times, the hook called at %v", seen.Count(holdfast.EventOverrun), at)
-		}
-	})
-	t.Run("work that stops in time", func(t *testing.T) {
-		if seen, at := run(t, 4*time.Second); seen.Count(holdfast.EventOverrun) != 0 || at != 0 {
-			t.Error("an overrun was reported that was none")
-		}
-	})
 }
 
 // After a pause that is longer than the TTL, the loss and the expiry are noticed together. An idle leadership has no work, and work
@@ -81,45 +79,22 @@ func TestOverrunAfterAPause(t *testing.T) {
 		"stops":   {func(ctx context.Context) error { <-ctx.Done(); return nil }, 0},
 		"goes on": {func(context.Context) error { time.Sleep(time.Minute); return nil }, 100 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				var paused, hooked atomic.Int64
-				c := locktest.NewClient(t, memory.New(),
-					holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
-				r := locktest.NewRunner(t, c, holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Store(int64(time.Since(start))) }))
-				go func() { _, _ = r.RunTaskOnLeader(t.Context(), tc.task) }()
-				time.Sleep(5500 * time.Millisecond)
-				paused.Store(int64(time.Hour))
-				time.Sleep(time.Minute)
-				want := tc.want
-				if want > 0 {
-					want += 6 * time.Second // the clock is read every second
-				}
-				if got := time.Duration(hooked.Load()); got != want {
-					t.Errorf("the hook was called after %v, want %v", got, want)
-				}
-			})
-		})
-	}
-}
-
-// With a grace as short as the drift of the clocks the lease expires as it is lost. Work that stops within that grace is no overrun.
-func TestOverrunWithAShortGrace(t *testing.T) {
-	for stop, want := range map[time.Duration]time.Duration{0: 0, 20 * time.Millisecond: 0, time.Second: 30 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
+		locktest.Bubble(t, name, func(t *testing.T) {
 			start := time.Now()
-			var hooked atomic.Int64
-			c := locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}),
-				holdfast.WithGrace(30*time.Millisecond))
-			err := c.Do(t.Context(), "job", func(ctx context.Context) error {
-				<-ctx.Done()
-				time.Sleep(stop)
-				return nil
-			}, holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Store(int64(time.Since(start))) }))
-			synctest.Wait()
-			if got := time.Duration(hooked.Load()); got != want || !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("stops after %v: the hook was called after %v, want %v; Do: %v", stop, got, want, err)
+			var paused, hooked atomic.Int64
+			c := locktest.NewClient(t, memory.New(),
+				holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
+			r := locktest.NewRunner(t, c, holdfast.WithOverrunHook(func(holdfast.Event) { hooked.Store(int64(time.Since(start))) }))
+			go func() { _, _ = r.RunTaskOnLeader(t.Context(), tc.task) }()
+			time.Sleep(5500 * time.Millisecond)
+			paused.Store(int64(time.Hour))
+			time.Sleep(time.Minute)
+			want := tc.want
+			if want > 0 {
+				want += 6 * time.Second // the clock is read every second
+			}
+			if got := time.Duration(hooked.Load()); got != want {
+				t.Errorf("the hook was called after %v, want %v", got, want)
 			}
 		})
 	}

@@ -28,6 +28,12 @@ func TestLossIsReportedBeforeTheContextEnds(t *testing.T) {
 	}
 }
 
+// newPolicy is the policy of leases whose events nobody observes.
+func newPolicy(ttl, grace, renewEvery, requestTimeout time.Duration) *Policy {
+	times := timing.Timing{TTL: ttl, Grace: grace, RenewEvery: renewEvery, RequestTimeout: requestTimeout}
+	return &Policy{Timing: times, Emit: func(event.Event) {}}
+}
+
 type ownerFunc func(cause error)
 
 func (f ownerFunc) Lost(cause error)      { f(cause) }
@@ -41,8 +47,7 @@ func TestLateSuccessQueuesNoEntryTwice(t *testing.T) {
 	var now time.Duration
 	var calls atomic.Int64
 	r := New(bareLocker{renewals: &calls}, func() time.Duration { return now }, nil, false)
-	e := &Entry{Policy: &Policy{Timing: timing.Timing{TTL: 30 * time.Second, Grace: 5 * time.Second, RenewEvery: 10 * time.Second,
-		RequestTimeout: 3 * time.Second}, Emit: func(event.Event) {}}, index: -1, queued: -1}
+	e := &Entry{Policy: newPolicy(30*time.Second, 5*time.Second, 10*time.Second, 3*time.Second), index: -1, queued: -1}
 	r.closed = true // no goroutine: the test takes its part
 	r.Add(e, 0)
 	now = 14 * time.Second
@@ -127,8 +132,7 @@ func TestCloseWaitsForItsGoroutine(t *testing.T) {
 	for range 100 {
 		r := New(bareLocker{}, func() time.Duration { return 0 }, nil, false)
 		e := &Entry{}
-		e.Init(&Policy{Timing: timing.Timing{TTL: time.Minute, RenewEvery: 20 * time.Second}, Emit: func(event.Event) {}}, driver.Lease{},
-			ownerFunc(func(error) {}))
+		e.Init(newPolicy(time.Minute, 0, 20*time.Second, 0), driver.Lease{}, ownerFunc(func(error) {}))
 		r.Add(e, 0)
 		r.Remove(e)
 		r.Close(t.Context())

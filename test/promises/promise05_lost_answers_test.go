@@ -47,31 +47,42 @@ func TestPromise05_LostAnswersAreHarmless(t *testing.T) {
 }
 
 // An acquire in doubt can land after the first request of its cleanup. The cleanup therefore continues
-// for one TTL; otherwise the lock would stay held for another TTL.
+// for one TTL; otherwise the lock would stay held for another TTL. It begins at once, because there may be no further call.
 func TestPromise05_AcquireInDoubtIsCleanedUp(t *testing.T) {
-	for name, ft := range map[string]locktest.Fault{
-		"applied, reply lost":                  {Lose: locktest.ErrInjected},
-		"lands 20 s later":                     {Late: 20 * time.Second},
-		"lands just before the TTL has passed": {Late: 29 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+	for how, runner := range map[string]bool{"TryLock": false, "RunTaskOnLeader": true} {
+		for name, ft := range map[string]locktest.Fault{
+			"applied, reply lost":                  {Lose: locktest.ErrInjected},
+			"hung, undone":                         {Hang: true},
+			"lands 20 s later":                     {Late: 20 * time.Second},
+			"lands just before the TTL has passed": {Late: 29 * time.Second},
+		} {
+			locktest.Bubble(t, how+" "+name, func(t *testing.T) {
 				store := memory.NewStore()
 				ids := map[string]bool{}
-				f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, l holdfast.Lease) locktest.Fault {
+				f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, l holdfast.Lease) (none locktest.Fault) {
 					if op != locktest.OpAcquire {
-						return locktest.Fault{}
+						return none
 					}
 					if ids[l.ID.Reveal()] {
 						t.Error("an ID in cleanup was used again")
 					}
 					ids[l.ID.Reveal()] = true
-					return ft
+					if n == 1 {
+						return ft
+					}
+					return none
 				})
 				c := locktest.NewClient(t, f)
-				_, err := c.TryLock(t.Context(), "job")
-				if err == nil || errors.Is(err, holdfast.ErrHeld) {
-					t.Fatalf("TryLock: %v", err)
+				r := locktest.NewRunner(t, c)
+				try := func() (got bool, err error) {
+					if runner {
+						return r.RunTaskOnLeader(t.Context(), locktest.EmptyTask)
+					}
+					h, err := c.TryLock(t.Context(), "job")
+					return h != nil, err
+				}
+				if got, err := try(); got || err == nil || errors.Is(err, holdfast.ErrHeld) {
+					t.Fatalf("%s: %v, %v; want an error", how, got, err)
 				}
 				time.Sleep(ft.Late + 9*time.Second) // at most the longest backoff of the cleanup later
 				if locktest.IsHeld(t, store, "job") {
@@ -83,9 +94,11 @@ func TestPromise05_AcquireInDoubtIsCleanedUp(t *testing.T) {
 				if f.Count(locktest.OpRelease) != n {
 					t.Error("the cleanup never ends")
 				}
-				_, _ = c.TryLock(t.Context(), "job")
+				if got, err := try(); !got || err != nil {
+					t.Errorf("%s afterwards: %v, %v", how, got, err)
+				}
 			})
-		})
+		}
 	}
 }
 
