@@ -264,63 +264,59 @@ func TestLateWriteOfData(t *testing.T) {
 		"before the second update": {5 * time.Second, "ab", [2]int{1, 1}},
 		"while it is made":         {6500 * time.Millisecond, "ab", [2]int{2, 2}},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, m := managedLateData(t)
-				store.late = c.late
-				if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err,
-					context.DeadlineExceeded) {
-					t.Fatalf("the first update: %v", err)
-				}
-				store.took()
-				time.Sleep(2 * time.Second)
-				err := held(t, m, "a").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
-					time.Sleep(time.Second)
-					return append(old, 'b'), nil
-				})
-				if calls := store.took(); err != nil || calls != c.calls {
-					t.Errorf("the second update: %v, after %v reads and writes, want %v", err, calls, c.calls)
-				}
-				time.Sleep(2 * time.Minute)
-				if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != c.want {
-					t.Errorf("the data are %q, want %q; %v", data, c.want, err)
-				}
+		locktest.Bubble(t, what, func(t *testing.T) {
+			store, m := managedLateData(t)
+			store.late = c.late
+			if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err,
+				context.DeadlineExceeded) {
+				t.Fatalf("the first update: %v", err)
+			}
+			store.took()
+			time.Sleep(2 * time.Second)
+			err := held(t, m, "a").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
+				time.Sleep(time.Second)
+				return append(old, 'b'), nil
 			})
+			if calls := store.took(); err != nil || calls != c.calls {
+				t.Errorf("the second update: %v, after %v reads and writes, want %v", err, calls, c.calls)
+			}
+			time.Sleep(2 * time.Minute)
+			if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != c.want {
+				t.Errorf("the data are %q, want %q; %v", data, c.want, err)
+			}
 		})
 	}
 	for what, late := range map[string]time.Duration{"after the second write": time.Minute, "before the second write": 5 * time.Second} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, m := managedLateData(t)
-				write := func(text string, calls [2]int) {
-					t.Helper()
-					store.took()
-					if err := held(t, m, "a").WriteData(t.Context(), []byte(text)); err != nil || store.took() != calls {
-						t.Errorf("write %q: %v, want %v reads and writes", text, err, calls)
-					}
+		locktest.Bubble(t, what, func(t *testing.T) {
+			store, m := managedLateData(t)
+			write := func(text string, calls [2]int) {
+				t.Helper()
+				store.took()
+				if err := held(t, m, "a").WriteData(t.Context(), []byte(text)); err != nil || store.took() != calls {
+					t.Errorf("write %q: %v, want %v reads and writes", text, err, calls)
 				}
-				write("first", [2]int{0, 1}) // no read before the write, also for the next ones
-				write("second", [2]int{0, 1})
-				store.late = late
-				if err := held(t, m, "a").WriteData(t.Context(), []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
-					t.Fatalf("the late write: %v", err)
-				}
-				time.Sleep(2 * time.Second)
-				if late == time.Minute {
-					write("third", [2]int{0, 1})
-				} else {
-					write("third", [2]int{1, 2})
-				}
-				time.Sleep(2 * time.Minute)
-				if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "third" {
-					t.Errorf("the data are %q, %v", data, err)
-				}
-				write("fourth", [2]int{0, 1})
-				if err := held(t, m, "a").UpdateData(t.Context(), count); err != nil {
-					t.Error(err)
-				}
-				write("fifth", [2]int{0, 1}) // it knows what the update did
-			})
+			}
+			write("first", [2]int{0, 1}) // no read before the write, also for the next ones
+			write("second", [2]int{0, 1})
+			store.late = late
+			if err := held(t, m, "a").WriteData(t.Context(), []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("the late write: %v", err)
+			}
+			time.Sleep(2 * time.Second)
+			if late == time.Minute {
+				write("third", [2]int{0, 1})
+			} else {
+				write("third", [2]int{1, 2})
+			}
+			time.Sleep(2 * time.Minute)
+			if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "third" {
+				t.Errorf("the data are %q, %v", data, err)
+			}
+			write("fourth", [2]int{0, 1})
+			if err := held(t, m, "a").UpdateData(t.Context(), count); err != nil {
+				t.Error(err)
+			}
+			write("fifth", [2]int{0, 1}) // it knows what the update did
 		})
 	}
 }

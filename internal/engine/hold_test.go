@@ -52,40 +52,34 @@ func TestTimeLeftOfAHold(t *testing.T) {
 // caller canceled the function before the loss.
 func TestLossAfterCancellationIsReturned(t *testing.T) {
 	work := func(ctx context.Context) error { time.Sleep(time.Minute); return nil }
-	t.Run("Do, caller canceled", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			c := locktest.FaultyClient(t, store.Locker(), locktest.Refuse(locktest.OpRenew))
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			go func() { // another process holds the lock from 30 s on
-				time.Sleep(2 * time.Second)
-				_ = locktest.NewClient(t, store.Locker()).Do(context.Background(), "job", func(context.Context) error { return nil })
-			}()
-			if err := c.Do(ctx, "job", work); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("lost after 25 s, fn returned after 60 s: Do returned %v", err)
-			}
-		})
+	locktest.Bubble(t, "Do, caller canceled", func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.FaultyClient(t, store.Locker(), locktest.Refuse(locktest.OpRenew))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		go func() { // another process holds the lock from 30 s on
+			time.Sleep(2 * time.Second)
+			_ = locktest.NewClient(t, store.Locker()).Do(context.Background(), "job", func(context.Context) error { return nil })
+		}()
+		if err := c.Do(ctx, "job", work); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("lost after 25 s, fn returned after 60 s: Do returned %v", err)
+		}
 	})
-	t.Run("Do, Shutdown", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
-			time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
-			if err := c.Do(t.Context(), "job", work); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("Do returned %v", err)
-			}
-		})
+	locktest.Bubble(t, "Do, Shutdown", func(t *testing.T) {
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
+		time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
+		if err := c.Do(t.Context(), "job", work); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Do returned %v", err)
+		}
 	})
-	t.Run("RunTaskOnLeader, StepDown", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
-			r := locktest.NewRunner(t, c)
-			time.AfterFunc(time.Second, func() { _ = r.StepDown(context.Background()) })
-			ran, err := r.RunTaskOnLeader(t.Context(), work)
-			if !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrSteppedDown) {
-				t.Errorf("the lock was lost before the task returned: %v, %v", ran, err)
-			}
-		})
+	locktest.Bubble(t, "RunTaskOnLeader, StepDown", func(t *testing.T) {
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
+		r := locktest.NewRunner(t, c)
+		time.AfterFunc(time.Second, func() { _ = r.StepDown(context.Background()) })
+		ran, err := r.RunTaskOnLeader(t.Context(), work)
+		if !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrSteppedDown) {
+			t.Errorf("the lock was lost before the task returned: %v, %v", ran, err)
+		}
 	})
 }
 

@@ -35,9 +35,7 @@ func wantLogged(t *testing.T, log string, parts ...string) {
 func TestLogMessagesStandAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelDebug)
-		c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-		}, logger)
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Each(locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}), logger)
 		h := locktest.MustLock(t, c, "job")
 		time.Sleep(time.Hour)
 		_ = h.Release(t.Context())
@@ -82,9 +80,7 @@ func TestReleaseWithAKnownOutcomeIsLoggedAsFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
 		refused := driver.Errorf("the store is %w", holdfast.ErrClosed)
-		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRelease: {Refuse: refused}}[op]
-		})
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), locktest.Each(locktest.OpRelease, locktest.Fault{Refuse: refused}))
 		if err := locktest.MustLock(t, locktest.NewClient(t, f, logger), "job").Release(t.Context()); !errors.Is(err, holdfast.ErrClosed) {
 			t.Errorf("Release: %v", err)
 		}

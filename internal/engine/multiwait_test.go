@@ -36,30 +36,28 @@ func TestSeveralNamesUnderContention(t *testing.T) {
 		"one client":       {func(m *locktest.MultiContention) { m.Clients = -m.Clients }, 12},
 		"single locks too": {func(m *locktest.MultiContention) { m.Singles = 20 }, 12},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := locktest.FiftyOfTwenty(20, 5*time.Millisecond)
-				change.m(&m)
-				store, clients := memory.NewStore(), 1
-				if m.Clients > 0 {
-					clients = m.Clients
+		locktest.Bubble(t, what, func(t *testing.T) {
+			m := locktest.FiftyOfTwenty(20, 5*time.Millisecond)
+			change.m(&m)
+			store, clients := memory.NewStore(), 1
+			if m.Clients > 0 {
+				clients = m.Clients
+			}
+			m.Clients = max(m.Clients, -m.Clients)
+			var all []*holdfast.Client
+			for range clients {
+				all = append(all, locktest.NewClient(t, distant(store)))
+			}
+			r := m.Run(t, func(i int) *holdfast.Client { return all[i%clients] })
+			t.Log(r)
+			if r.Unfairness() > change.means || r.Holds != m.Clients*m.Rounds {
+				t.Errorf("the longest wait is %.1f times the mean, after %d holds", r.Unfairness(), r.Holds)
+			}
+			for _, name := range locktest.Names("account-", m.Names) {
+				if locktest.IsHeld(t, store, name) {
+					t.Errorf("%s is held in the end", name)
 				}
-				m.Clients = max(m.Clients, -m.Clients)
-				var all []*holdfast.Client
-				for range clients {
-					all = append(all, locktest.NewClient(t, distant(store)))
-				}
-				r := m.Run(t, func(i int) *holdfast.Client { return all[i%clients] })
-				t.Log(r)
-				if r.Unfairness() > change.means || r.Holds != m.Clients*m.Rounds {
-					t.Errorf("the longest wait is %.1f times the mean, after %d holds", r.Unfairness(), r.Holds)
-				}
-				for _, name := range locktest.Names("account-", m.Names) {
-					if locktest.IsHeld(t, store, name) {
-						t.Errorf("%s is held in the end", name)
-					}
-				}
-			})
+			}
 		})
 	}
 }

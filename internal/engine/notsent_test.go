@@ -99,27 +99,25 @@ func TestAnotherCallThatWasNotSent(t *testing.T) {
 			return &driver.OpError{Op: "acquire", Backend: "memory", Name: "job", Err: fmt.Errorf("%w (%w)", context.Canceled, err)}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				ctx, cancel := context.WithCancelCause(t.Context())
-				locker := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
-					a := next(ctx, call)
-					if call.Method == driver.MethodTryAcquire {
-						cancel(notSent("another"))
-						return driver.Answer{Err: wrap(context.Cause(ctx))}
-					}
-					return a
-				})
-				c := locktest.NewClient(t, locker)
-				if _, err := c.TryLock(ctx, "job"); err == nil {
-					t.Error("granted")
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			locker := driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+				a := next(ctx, call)
+				if call.Method == driver.MethodTryAcquire {
+					cancel(notSent("another"))
+					return driver.Answer{Err: wrap(context.Cause(ctx))}
 				}
-				time.Sleep(time.Second)
-				if locktest.IsHeld(t, store, "job") {
-					t.Error("the lock stays held: the request counts as not sent")
-				}
+				return a
 			})
+			c := locktest.NewClient(t, locker)
+			if _, err := c.TryLock(ctx, "job"); err == nil {
+				t.Error("granted")
+			}
+			time.Sleep(time.Second)
+			if locktest.IsHeld(t, store, "job") {
+				t.Error("the lock stays held: the request counts as not sent")
+			}
 		})
 	}
 }

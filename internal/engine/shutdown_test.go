@@ -36,24 +36,22 @@ func TestShutdownWithTheContextOfItsOwnHold(t *testing.T) {
 func TestRunnerIsEndedFromItsOwnCallbacks(t *testing.T) {
 	run := func(name string, opts func(end func()) []holdfast.RunnerOption, end func(r *holdfast.LeaderAwareRunner),
 		faults func(string, int, holdfast.Lease) locktest.Fault, work locktest.Task) {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				c := locktest.FaultyClient(t, store.Locker(), faults)
-				var r *holdfast.LeaderAwareRunner
-				var once sync.Once
-				took := time.Duration(-1)
-				r = locktest.NewRunner(t, c, opts(func() {
-					once.Do(func() { start := time.Now(); end(r); took = time.Since(start) })
-				})...)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				_ = r.Run(ctx, work)
-				synctest.Wait()
-				if took < 0 || took > time.Minute {
-					t.Errorf("took %v", took)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			c := locktest.FaultyClient(t, store.Locker(), faults)
+			var r *holdfast.LeaderAwareRunner
+			var once sync.Once
+			took := time.Duration(-1)
+			r = locktest.NewRunner(t, c, opts(func() {
+				once.Do(func() { start := time.Now(); end(r); took = time.Since(start) })
+			})...)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			_ = r.Run(ctx, work)
+			synctest.Wait()
+			if took < 0 || took > time.Minute {
+				t.Errorf("took %v", took)
+			}
 		})
 	}
 	health := func(end func()) []holdfast.RunnerOption {
@@ -170,9 +168,7 @@ func TestShutdownCleansUpAfterTryLock(t *testing.T) {
 // The error of Shutdown describes what has not ended, also if no lock is held.
 func TestShutdownErrorDescribesWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Minute, IgnoreContext: true}}[op]
-		})
+		c := locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpAcquire, locktest.Fault{Delay: time.Minute, IgnoreContext: true}))
 		go func() { _, _ = c.Lock(context.Background(), "job") }()
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -235,7 +235,7 @@ func TestFailedRequestsKeepTheBackoff(t *testing.T) {
 	limits := memory.New().Info().Limits
 	limits.Poll = 100 * time.Millisecond
 	timings := timing.Timing{TTL: 30 * time.Second}
-	for name, wait := range map[string]func(*testing.T, *holdfast.Client){
+	locktest.Rows(t, map[string]func(*testing.T, *holdfast.Client){
 		"Lock": func(t *testing.T, c *holdfast.Client) {
 			ctx, cancel := context.WithTimeout(t.Context(), during)
 			defer cancel()
@@ -249,39 +249,35 @@ func TestFailedRequestsKeepTheBackoff(t *testing.T) {
 			}
 			time.Sleep(during)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := newTimes()
-				l := locktest.Scripted{Locker: memory.New(), Allowed: &limits,
-					OnAcquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
-						calls.note()
-						return holdfast.Lease{}, locktest.ErrInjected
-					},
-					OnWatch: func(_ string, wake func()) (stop func()) {
-						ctx, cancel := context.WithCancel(context.Background())
-						var waking sync.WaitGroup
-						waking.Go(func() {
-							for ctx.Err() == nil {
-								wake()
-								time.Sleep(10 * time.Millisecond)
-							}
-						})
-						return func() { cancel(); waking.Wait() }
-					}}
-				wait(t, locktest.NewClient(t, l, holdfast.WithTTL(timings.TTL)))
-				list := calls.all()
-				for i := range list[1:] {
-					if got, least := list[i+1]-list[i], timings.Delay(i)*3/4; got < least {
-						t.Fatalf("request %d came %v after the one before, want at least %v", i+2, got, least)
+	}, func(t *testing.T, wait func(*testing.T, *holdfast.Client)) {
+		calls := newTimes()
+		l := locktest.Scripted{Locker: memory.New(), Allowed: &limits,
+			OnAcquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
+				calls.note()
+				return holdfast.Lease{}, locktest.ErrInjected
+			},
+			OnWatch: func(_ string, wake func()) (stop func()) {
+				ctx, cancel := context.WithCancel(context.Background())
+				var waking sync.WaitGroup
+				waking.Go(func() {
+					for ctx.Err() == nil {
+						wake()
+						time.Sleep(10 * time.Millisecond)
 					}
-				}
-				if most := int(during/(timings.Delay(100)*3/4)) + 10; len(list) > most || len(list) < 100 {
-					t.Errorf("%d requests in %v, want at most %d", len(list), during, most)
-				}
-			})
-		})
-	}
+				})
+				return func() { cancel(); waking.Wait() }
+			}}
+		wait(t, locktest.NewClient(t, l, holdfast.WithTTL(timings.TTL)))
+		list := calls.all()
+		for i := range list[1:] {
+			if got, least := list[i+1]-list[i], timings.Delay(i)*3/4; got < least {
+				t.Fatalf("request %d came %v after the one before, want at least %v", i+2, got, least)
+			}
+		}
+		if most := int(during/(timings.Delay(100)*3/4)) + 10; len(list) > most || len(list) < 100 {
+			t.Errorf("%d requests in %v, want at most %d", len(list), during, most)
+		}
+	})
 }
 
 // Processes that wait for the expiry of the same lease do not send their requests in the same

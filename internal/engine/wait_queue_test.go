@@ -253,29 +253,27 @@ func TestTurnLeadsToARequest(t *testing.T) {
 		},
 	}
 	for name, take := range take {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				first, holder := process(t, store)
-				h := locktest.MustLock(t, first, "job")
-				_, f := process(t, store)
-				l := lateReads{Faulty: f, behind: new(atomic.Bool)}
-				var err error
-				if l.held, err = holder.Inspect(t.Context(), "job"); err != nil {
-					t.Fatal(err)
-				}
-				var released time.Time
-				l.held.Waiters, l.held.Position = 1, 1
-				l.release = func() {
-					l.behind.Store(true)
-					_ = h.Release(t.Context())
-					released = time.Now()
-				}
-				take(t, locktest.NewClient(t, l))
-				if late := time.Since(released); late > driver.TurnLength/2 {
-					t.Errorf("granted %v after the release", late)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			first, holder := process(t, store)
+			h := locktest.MustLock(t, first, "job")
+			_, f := process(t, store)
+			l := lateReads{Faulty: f, behind: new(atomic.Bool)}
+			var err error
+			if l.held, err = holder.Inspect(t.Context(), "job"); err != nil {
+				t.Fatal(err)
+			}
+			var released time.Time
+			l.held.Waiters, l.held.Position = 1, 1
+			l.release = func() {
+				l.behind.Store(true)
+				_ = h.Release(t.Context())
+				released = time.Now()
+			}
+			take(t, locktest.NewClient(t, l))
+			if late := time.Since(released); late > driver.TurnLength/2 {
+				t.Errorf("granted %v after the release", late)
+			}
 		})
 	}
 }

@@ -36,38 +36,36 @@ func TestWaiterOpensOneWatch(t *testing.T) {
 // Wake-ups do not shorten the backoff after failures.
 func TestWakeUpsDoNotShortenTheBackoff(t *testing.T) {
 	for name, goroutines := range map[string]int{"every millisecond": 1, "by many": 20} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				under := store.Locker()
-				var requests atomic.Int64
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				flood := func(_ string, wake func()) func() {
-					for range goroutines {
-						go func() {
-							for ctx.Err() == nil {
-								time.Sleep(time.Millisecond)
-								wake()
-							}
-						}()
-					}
-					return func() {}
-				}
-				c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnWatch: flood,
-					OnAcquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
-						if requests.Add(1) > 5000 {
-							cancel()
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			under := store.Locker()
+			var requests atomic.Int64
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			flood := func(_ string, wake func()) func() {
+				for range goroutines {
+					go func() {
+						for ctx.Err() == nil {
+							time.Sleep(time.Millisecond)
+							wake()
 						}
-						time.Sleep(100 * time.Microsecond)
-						return holdfast.Lease{}, locktest.ErrInjected
-					}})
-				_, _ = c.Lock(ctx, "job")
-				if n := requests.Load(); n > 1000 {
-					t.Errorf("%d requests to a failing backend in 10 s", n)
+					}()
 				}
-				time.Sleep(time.Second)
-			})
+				return func() {}
+			}
+			c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnWatch: flood,
+				OnAcquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
+					if requests.Add(1) > 5000 {
+						cancel()
+					}
+					time.Sleep(100 * time.Microsecond)
+					return holdfast.Lease{}, locktest.ErrInjected
+				}})
+			_, _ = c.Lock(ctx, "job")
+			if n := requests.Load(); n > 1000 {
+				t.Errorf("%d requests to a failing backend in 10 s", n)
+			}
+			time.Sleep(time.Second)
 		})
 	}
 }
@@ -75,38 +73,34 @@ func TestWakeUpsDoNotShortenTheBackoff(t *testing.T) {
 // A wait that ends because another client or a runner was closed does not return ErrClosed. Its
 // error matches that of the context and the reason for which the lock was not granted.
 func TestErrClosedIsOfTheClientItself(t *testing.T) {
-	t.Run("a runner's task", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, memory.New())
-			locktest.MustLock(t, c, "other")
-			r := locktest.NewRunner(t, c)
-			var err error
-			done := locktest.Campaign(t.Context(), r, func(ctx context.Context) error {
-				err = c.Do(ctx, "other", func(context.Context) error { return nil })
-				return err
-			})
-			time.Sleep(time.Second)
-			_ = r.Close(t.Context())
-			<-done //nolint:errcheck // the task has stored its error
-			if !errors.Is(err, context.Canceled) || !errors.Is(err, holdfast.ErrHeld) {
-				t.Errorf("the client is open, its lock was held, ctx was canceled: %v", err)
-			}
+	locktest.Bubble(t, "a runner's task", func(t *testing.T) {
+		c := locktest.NewClient(t, memory.New())
+		locktest.MustLock(t, c, "other")
+		r := locktest.NewRunner(t, c)
+		var err error
+		done := locktest.Campaign(t.Context(), r, func(ctx context.Context) error {
+			err = c.Do(ctx, "other", func(context.Context) error { return nil })
+			return err
 		})
+		time.Sleep(time.Second)
+		_ = r.Close(t.Context())
+		<-done //nolint:errcheck // the task has stored its error
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("the client is open, its lock was held, ctx was canceled: %v", err)
+		}
 	})
-	t.Run("another client", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			one, two := locktest.NewClient(t, memory.New()), locktest.NewClient(t, memory.New())
-			locktest.MustLock(t, two, "other")
-			time.AfterFunc(time.Second, func() { _ = one.Shutdown(context.Background()) })
-			var err error
-			_ = one.Do(t.Context(), "job", func(ctx context.Context) error {
-				_, err = two.Lock(ctx, "other")
-				return nil
-			})
-			if !errors.Is(err, context.Canceled) || !errors.Is(err, holdfast.ErrHeld) {
-				t.Errorf("the second client is open, its lock was held, ctx was canceled: %v", err)
-			}
+	locktest.Bubble(t, "another client", func(t *testing.T) {
+		one, two := locktest.NewClient(t, memory.New()), locktest.NewClient(t, memory.New())
+		locktest.MustLock(t, two, "other")
+		time.AfterFunc(time.Second, func() { _ = one.Shutdown(context.Background()) })
+		var err error
+		_ = one.Do(t.Context(), "job", func(ctx context.Context) error {
+			_, err = two.Lock(ctx, "other")
+			return nil
 		})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("the second client is open, its lock was held, ctx was canceled: %v", err)
+		}
 	})
 }
 
@@ -123,55 +117,47 @@ func grantedAfter(t *testing.T, c *holdfast.Client, free, late time.Duration) {
 func TestWaiterWakes(t *testing.T) {
 	// Each holder's lock becomes free after 100 s.
 	const poll = time.Hour
-	t.Run("by the Watcher, on a release", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			c := locktest.NewClient(t, store.Locker(), holdfast.WithPollInterval(poll), holdfast.WithTTL(time.Hour))
-			var released time.Time
-			go func() {
-				time.Sleep(100 * time.Second)
-				released = time.Now()
-				_ = h.Release(t.Context())
-			}()
-			locktest.MustLock(t, c, "job")
-			if d := time.Since(released); d != 0 {
-				t.Errorf("granted %v after the release", d)
-			}
-		})
+	locktest.Bubble(t, "by the Watcher, on a release", func(t *testing.T) {
+		store := memory.NewStore()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		c := locktest.NewClient(t, store.Locker(), holdfast.WithPollInterval(poll), holdfast.WithTTL(time.Hour))
+		var released time.Time
+		go func() {
+			time.Sleep(100 * time.Second)
+			released = time.Now()
+			_ = h.Release(t.Context())
+		}()
+		locktest.MustLock(t, c, "job")
+		if d := time.Since(released); d != 0 {
+			t.Errorf("granted %v after the release", d)
+		}
 	})
-	t.Run("when a dead holder's lease expires", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			dead := store.Locker()
-			if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"),
-				TTL: 100 * time.Second}); err != nil {
-				t.Fatal(err)
-			}
-			c := locktest.FaultyClient(t, store.Locker(), nil, holdfast.WithPollInterval(poll))
-			grantedAfter(t, c, 100*time.Second, 20*time.Millisecond)
-		})
+	locktest.Bubble(t, "when a dead holder's lease expires", func(t *testing.T) {
+		store := memory.NewStore()
+		dead := store.Locker()
+		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"),
+			TTL: 100 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		c := locktest.FaultyClient(t, store.Locker(), nil, holdfast.WithPollInterval(poll))
+		grantedAfter(t, c, 100*time.Second, 20*time.Millisecond)
 	})
-	t.Run("by polling, without a Watcher", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)},
-				holdfast.WithPollInterval(10*time.Second))
-			time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
-			grantedAfter(t, c, 100*time.Second, 12*time.Second)
-		})
+	locktest.Bubble(t, "by polling, without a Watcher", func(t *testing.T) {
+		store := memory.NewStore()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)},
+			holdfast.WithPollInterval(10*time.Second))
+		time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
+		grantedAfter(t, c, 100*time.Second, 12*time.Second)
 	})
-	t.Run("by polling, when the Watcher missed the release", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			f := locktest.NewFaulty(t, store.Locker(), nil)
-			f.Watcher = true
-			c := locktest.NewClient(t, silentWatcher{f})
-			time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
-			grantedAfter(t, c, 100*time.Second, 25*time.Second)
-		})
+	locktest.Bubble(t, "by polling, when the Watcher missed the release", func(t *testing.T) {
+		store := memory.NewStore()
+		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		f := locktest.NewFaulty(t, store.Locker(), nil)
+		f.Watcher = true
+		c := locktest.NewClient(t, silentWatcher{f})
+		time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
+		grantedAfter(t, c, 100*time.Second, 25*time.Second)
 	})
 }
 
@@ -186,50 +172,42 @@ func (silentWatcher) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup))
 }
 
 func TestWaitingEndsWithBothReasons(t *testing.T) {
-	t.Run("held", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithOwner("web-3")), "job")
-			c := locktest.NewClient(t, store.Locker())
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			for range 3 { // also for waiters behind the first
-				go func() { _, _ = c.Lock(t.Context(), "job") }()
-			}
-			_, err := c.Lock(ctx, "job")
-			var held *holdfast.HeldError
-			if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &held) || held.Record.Owner != "web-3" {
-				t.Errorf("err = %v", err)
-			}
-			_ = c.Shutdown(t.Context())
-		})
+	locktest.Bubble(t, "held", func(t *testing.T) {
+		store := memory.NewStore()
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithOwner("web-3")), "job")
+		c := locktest.NewClient(t, store.Locker())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 3 { // also for waiters behind the first
+			go func() { _, _ = c.Lock(t.Context(), "job") }()
+		}
+		_, err := c.Lock(ctx, "job")
+		var held *holdfast.HeldError
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &held) || held.Record.Owner != "web-3" {
+			t.Errorf("err = %v", err)
+		}
+		_ = c.Shutdown(t.Context())
 	})
-	t.Run("held by this process", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewClient(t, memory.NewStore().Locker())
-			h := locktest.MustLock(t, c, "job", holdfast.WithOwner("me"))
-			why := errors.New("canceled by the operator")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(why) })
-			_, err := c.Lock(ctx, "job")
-			var held *holdfast.HeldError
-			if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || !errors.As(err, &held) || held.Record.Token != h.Token() {
-				t.Errorf("err = %v", err)
-			}
-		})
+	locktest.Bubble(t, "held by this process", func(t *testing.T) {
+		c := locktest.NewClient(t, memory.NewStore().Locker())
+		h := locktest.MustLock(t, c, "job", holdfast.WithOwner("me"))
+		why := errors.New("canceled by the operator")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		_, err := c.Lock(ctx, "job")
+		var held *holdfast.HeldError
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || !errors.As(err, &held) || held.Record.Token != h.Token() {
+			t.Errorf("err = %v", err)
+		}
 	})
-	t.Run("backend failure", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpAcquire: {Refuse: locktest.ErrInjected}}[op]
-			})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			_, err := c.Lock(ctx, "job")
-			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, locktest.ErrInjected) || errors.Is(err, holdfast.ErrHeld) {
-				t.Errorf("err = %v", err)
-			}
-		})
+	locktest.Bubble(t, "backend failure", func(t *testing.T) {
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Each(locktest.OpAcquire, locktest.Fault{Refuse: locktest.ErrInjected}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.Lock(ctx, "job")
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, locktest.ErrInjected) || errors.Is(err, holdfast.ErrHeld) {
+			t.Errorf("err = %v", err)
+		}
 	})
 }
 
