@@ -166,32 +166,6 @@ func TestSlotsServeLocalWaitersInOrder(t *testing.T) {
 	})
 }
 
-func TestCrashedHolderFreesItsSlot(t *testing.T) {
-	for _, watcher := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			live := locktest.NewClient(t, store.Locker(), holdfast.WithSlots(2))
-			locktest.MustLock(t, live, "pool")
-			dead := store.Locker()
-			defer dead.Close(t.Context())
-			var ends time.Time
-			for slot := range 2 { // whichever is free
-				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: locktest.SlotRecord("pool", slot), ID: driver.NewLeaseID("dead"),
-					TTL: 20 * time.Second}); err == nil {
-					ends = time.Now().Add(20 * time.Second)
-				}
-			}
-			f := locktest.NewFaulty(t, store.Locker(), nil)
-			f.Watcher = watcher
-			c := locktest.NewClient(t, f, holdfast.WithSlots(2), holdfast.WithPollInterval(time.Hour))
-			locktest.MustLock(t, c, "pool")
-			if late := time.Since(ends); late < 0 || late > 20*time.Millisecond {
-				t.Errorf("granted %v after the expiry", late)
-			}
-		})
-	}
-}
-
 // Promise 10 holds for each slot of a lock.
 func TestNoSlotIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

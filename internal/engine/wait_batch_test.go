@@ -71,29 +71,6 @@ func TestWokenWaitersTakeTheLockAtOnce(t *testing.T) {
 	})
 }
 
-// A lock that was released between the first request and the moment when the watch came into
-// effect is taken at that moment.
-func TestWatchInEffectCausesARead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var gap *locktest.LossyWatcher
-		c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) {
-			gap = locktest.NewLossyWatcher(f.Locker, true)
-			f.Locker = gap
-		}, holdfast.WithPollInterval(time.Hour))
-		_ = c.Holds["job-0"].Release(t.Context())
-		synctest.Wait()
-		if len(c.Granted) != 0 {
-			t.Fatal("woken although the watch is not in effect")
-		}
-		gap.WakeAll()
-		synctest.Wait()
-		if len(c.Granted) != 1 {
-			t.Error("a release before the watch came into effect was not noticed")
-		}
-		c.Wg.Wait()
-	})
-}
-
 // A Watcher that lost events wakes every waiter. One batch read shows most of them that nothing
 // changed, and the others take their locks.
 func TestFloodOfWakeUpsSharesReads(t *testing.T) {

@@ -278,39 +278,6 @@ func TestTurnLeadsToARequest(t *testing.T) {
 	}
 }
 
-// lostWakes is a Locker whose Queue says that it wakes, and then wakes nobody.
-type lostWakes struct{ *locktest.Faulty }
-
-func (l lostWakes) Capabilities() driver.Capabilities {
-	a := l.Faulty.Capabilities()
-	a.Waker = lostQueue{}
-	return a
-}
-
-type lostQueue struct{}
-
-func (lostQueue) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) func() {
-	wake(beganBefore)
-	return func() {}
-}
-
-// A lost wake-up delays the waiter until its next poll.
-func TestLostWakeUpIsMadeGoodByPolling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		h := locktest.MustLock(t, first, "job")
-		_, f := process(t, store)
-		c := locktest.NewClient(t, lostWakes{f})
-		released := time.Now().Add(5*time.Minute + 3*time.Second)
-		time.AfterFunc(time.Until(released), func() { _ = h.Release(t.Context()) })
-		locktest.MustLock(t, c, "job")
-		if late := time.Since(released); late < time.Millisecond || late > 25*time.Second {
-			t.Errorf("granted %v after the release", late)
-		}
-	})
-}
-
 // A process that waits for one lock sends four requests a minute at most, and keeps its position.
 func TestIdleFollowerSendsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

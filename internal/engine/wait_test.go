@@ -104,70 +104,80 @@ func TestErrClosedIsOfTheClientItself(t *testing.T) {
 	})
 }
 
-// grantedAfter waits for a lock that becomes free after a time. It may be granted a little later.
-func grantedAfter(t *testing.T, c *holdfast.Client, free, late time.Duration) {
-	t.Helper()
-	start := time.Now()
-	locktest.MustLock(t, c, "job")
-	if d := time.Since(start) - free; d < 0 || d > late {
-		t.Errorf("granted %v after it became free", d)
-	}
+// waking is how a waiter learns that a lock is free.
+type waking struct {
+	dead  bool // the holder's lease expires
+	slots bool // another slot is held
+	// locker is that of the waiter. It may change f, which has no Watcher.
+	locker func(store *memory.Store, f *locktest.Faulty) holdfast.Locker
+	opts   []holdfast.ClientOption
+	late   time.Duration // the lock may be granted so long after it became free
 }
 
 func TestWaiterWakes(t *testing.T) {
-	// Each holder's lock becomes free after 100 s.
-	const poll = time.Hour
-	locktest.Bubble(t, "by the Watcher, on a release", func(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	poll := func(d time.Duration, more ...holdfast.ClientOption) []holdfast.ClientOption {
+		return append(more, holdfast.WithPollInterval(d))
+	}
+	watched := func(_ *memory.Store, f *locktest.Faulty) holdfast.Locker { f.Watcher = true; return f }
+	locktest.Rows(t, map[string]waking{
+		"by the Watcher, on a release": {opts: poll(time.Hour, holdfast.WithTTL(time.Hour)),
+			locker: func(store *memory.Store, _ *locktest.Faulty) holdfast.Locker { return store.Locker() }},
+		"when a dead holder's lease expires":   {dead: true, opts: poll(time.Hour), late: 20 * ms},
+		"when that of a slot expires":          {dead: true, slots: true, opts: poll(time.Hour, holdfast.WithSlots(2)), late: 20 * ms},
+		"when that of a slot expires, watched": {dead: true, slots: true, opts: poll(time.Hour, holdfast.WithSlots(2)), late: 20 * ms, locker: watched},
+		"by polling, without a Watcher": {opts: poll(10 * s), late: 12 * s,
+			locker: func(_ *memory.Store, f *locktest.Faulty) holdfast.Locker { return locktest.Anonymous{Locker: f} }},
+		"by polling, when the Watcher missed the release": {late: 25 * s, locker: func(_ *memory.Store, f *locktest.Faulty) holdfast.Locker {
+			f.Watcher, f.NoBatchReads = true, true
+			return silentWatcher{f, began}
+		}},
+		"by polling, when the Queue missed the release": {late: 25 * s, locker: func(_ *memory.Store, f *locktest.Faulty) holdfast.Locker {
+			f.Watcher, f.Queue = true, true
+			return silentWatcher{f, beganBefore}
+		}},
+	}, func(t *testing.T, row waking) {
+		const after = 100 * s
 		store := memory.NewStore()
-		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-		c := locktest.NewClient(t, store.Locker(), holdfast.WithPollInterval(poll), holdfast.WithTTL(time.Hour))
-		var released time.Time
-		go func() {
-			time.Sleep(100 * time.Second)
-			released = time.Now()
-			_ = h.Release(t.Context())
-		}()
-		locktest.MustLock(t, c, "job")
-		if d := time.Since(released); d != 0 {
-			t.Errorf("granted %v after the release", d)
+		if row.slots {
+			locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithSlots(2)), "job")
 		}
-	})
-	locktest.Bubble(t, "when a dead holder's lease expires", func(t *testing.T) {
-		store := memory.NewStore()
-		dead := store.Locker()
-		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "job", ID: driver.NewLeaseID("dead"),
-			TTL: 100 * time.Second}); err != nil {
-			t.Fatal(err)
+		if row.dead {
+			for slot := range 2 { // whichever is free
+				_, _ = store.Locker().TryAcquire(t.Context(), driver.Request{Name: locktest.SlotRecord("job", slot), ID: driver.NewLeaseID("dead"),
+					TTL: after})
+			}
+		} else {
+			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			time.AfterFunc(after, func() { _ = h.Release(t.Context()) })
 		}
-		c := locktest.FaultyClient(t, store.Locker(), nil, holdfast.WithPollInterval(poll))
-		grantedAfter(t, c, 100*time.Second, 20*time.Millisecond)
-	})
-	locktest.Bubble(t, "by polling, without a Watcher", func(t *testing.T) {
-		store := memory.NewStore()
-		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-		c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)},
-			holdfast.WithPollInterval(10*time.Second))
-		time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
-		grantedAfter(t, c, 100*time.Second, 12*time.Second)
-	})
-	locktest.Bubble(t, "by polling, when the Watcher missed the release", func(t *testing.T) {
-		store := memory.NewStore()
-		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 		f := locktest.NewFaulty(t, store.Locker(), nil)
-		f.Watcher = true
-		c := locktest.NewClient(t, silentWatcher{f})
-		time.AfterFunc(100*time.Second, func() { _ = h.Release(t.Context()) })
-		grantedAfter(t, c, 100*time.Second, 25*time.Second)
+		l := holdfast.Locker(f)
+		if row.locker != nil {
+			l = row.locker(store, f)
+		}
+		start := time.Now()
+		locktest.MustLock(t, locktest.NewClient(t, l, row.opts...), "job")
+		if d := time.Since(start) - after; d < 0 || d > row.late {
+			t.Errorf("granted %v after it became free", d)
+		}
 	})
 }
 
-// silentWatcher reports that its watch is in effect, and calls no more.
-type silentWatcher struct{ holdfast.Locker }
+// silentWatcher reports once that its watch is in effect, and calls no more.
+type silentWatcher struct {
+	holdfast.Locker
+	once driver.Wakeup
+}
 
-func (d silentWatcher) Capabilities() driver.Capabilities { return driver.Capabilities{Waker: d} }
+func (d silentWatcher) Capabilities() driver.Capabilities {
+	a := d.Locker.Capabilities()
+	a.Waker = d
+	return a
+}
 
-func (silentWatcher) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	wake(began)
+func (d silentWatcher) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
+	wake(d.once)
 	return func() {}
 }
 
@@ -228,29 +238,6 @@ func TestUnnamedHolderIsReadOnce(t *testing.T) {
 	})
 }
 
-// slowWatcher is a Watcher whose watches come into effect after a delay.
-type slowWatcher struct {
-	*locktest.Faulty
-	delay time.Duration
-}
-
-func (s slowWatcher) Capabilities() driver.Capabilities {
-	a := s.Faulty.Capabilities()
-	a.Waker = s
-	return a
-}
-
-func (s slowWatcher) Wake(name string, waiter driver.WaiterID, wake func(driver.Wakeup)) (stop func()) {
-	var inner atomic.Value
-	timer := time.AfterFunc(s.delay, func() { inner.Store(s.Locker.Capabilities().Waker.Wake(name, waiter, wake)) })
-	return func() {
-		timer.Stop()
-		if stop, in := inner.Load().(func()); in {
-			stop()
-		}
-	}
-}
-
 // A release between the refusal and the moment when the watch comes into effect is noticed at
 // that moment, with batch reads and without.
 func TestReleaseBeforeTheWatchIsInEffect(t *testing.T) {
@@ -259,9 +246,20 @@ func TestReleaseBeforeTheWatchIsInEffect(t *testing.T) {
 			store := memory.NewStore()
 			h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
 			time.AfterFunc(time.Second, func() { _ = h.Release(t.Context()) })
-			f := locktest.NewFaulty(t, store.Locker(), nil)
-			f.NoBatchReads = noBatchReads
-			c := locktest.NewClient(t, slowWatcher{f, 2 * time.Second}, holdfast.WithPollInterval(time.Hour))
+			f := locktest.NewFaulty(t, driver.Intercept(store.Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+				if call.Method != driver.MethodWake {
+					return next(ctx, call)
+				}
+				stop := make(chan func(), 1)
+				later := time.AfterFunc(2*time.Second, func() { stop <- next(ctx, call).Stop })
+				return driver.Answer{Stop: func() {
+					if !later.Stop() {
+						(<-stop)()
+					}
+				}}
+			}), nil)
+			f.Watcher, f.NoBatchReads = true, noBatchReads
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(time.Hour))
 			start := time.Now()
 			locktest.MustLock(t, c, "job")
 			if d := time.Since(start); d != 2*time.Second {
