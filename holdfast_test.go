@@ -184,6 +184,16 @@ func TestBackendWithoutCapabilities(t *testing.T) {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
+	h := locktest.MustTryLock(t, c, "x")
+	if err := h.WriteData(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("WriteData: %v", err)
+	}
+	if _, err := h.Data(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Data: %v", err)
+	}
+	if err := h.UpdateData(t.Context(), nil); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("no update: %v", err)
+	}
 }
 
 // An observer given to one lock is notified of that lock's events only.

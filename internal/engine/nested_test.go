@@ -13,22 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// Do from within Do for the same name fails at once: it would deadlock.
-func TestNestedDoFailsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, memory.New())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		start := time.Now()
-		_ = c.Do(ctx, "job", func(ctx context.Context) error {
-			return c.Do(ctx, "job", func(context.Context) error { return nil })
-		})
-		if d := time.Since(start); d >= time.Hour {
-			t.Errorf("deadlocked for %v", d)
-		}
-	})
-}
-
 // A wait for an inner lock with the context of an outer hold ends with that hold. The error says
 // why, but does not match ErrLost: the inner lock was not held.
 func TestLossOfTheOuterHoldIsNoLossOfTheInnerLock(t *testing.T) {
@@ -59,21 +43,6 @@ func TestLossOfTheOuterHoldIsNoLossOfTheInnerLock(t *testing.T) {
 		}
 		if err := <-released; err != nil {
 			t.Errorf("Release: %v", err)
-		}
-	})
-}
-
-// A context that context.WithoutCancel made of a hold's context still belongs to the hold: Lock
-// with it would deadlock, and fails.
-func TestLockWithADetachedContextOfItsOwnHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewClient(t, memory.New())
-		err := c.Do(t.Context(), "job", func(ctx context.Context) error {
-			_, err := c.Lock(context.WithoutCancel(ctx), "job")
-			return err
-		})
-		if !errors.Is(err, holdfast.ErrHeld) || !strings.Contains(err.Error(), "the caller itself holds it") {
-			t.Errorf("Lock: %v", err)
 		}
 	})
 }

@@ -165,20 +165,44 @@ func TestShutdownCleansUpAfterTryLock(t *testing.T) {
 	}
 }
 
-// The error of Shutdown describes what has not ended, also if no lock is held.
+// The error of Shutdown says what has not returned, also if no lock is held.
 func TestShutdownErrorDescribesWhatIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpAcquire, locktest.Fault{Delay: time.Minute, IgnoreContext: true}))
+	wait := func(t *testing.T, c *holdfast.Client) {
 		go func() { _, _ = c.Lock(context.Background(), "job") }()
-		time.Sleep(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := c.Shutdown(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "holdfast: shutdown: a call to the backend has not returned: ") {
-			t.Errorf("err = %v", err)
-		}
-		time.Sleep(2 * time.Minute)
-	})
+		time.Sleep(7 * time.Second) // the first poll is made
+	}
+	const call = "a call to the backend has not returned: "
+	for op, test := range map[string]struct {
+		held bool // by another process
+		use  func(t *testing.T, c *holdfast.Client)
+		want string
+	}{
+		locktest.OpAcquire: {false, wait, call},
+		locktest.OpInspect: {true, wait, call},
+		locktest.OpRenew: {false, func(t *testing.T, c *holdfast.Client) {
+			h := locktest.MustLock(t, c, "job")
+			time.Sleep(11 * time.Second)
+			locktest.Release(t, h)
+		}, "a renewal "},
+	} {
+		locktest.Bubble(t, op, func(t *testing.T) {
+			store := memory.NewStore()
+			if test.held {
+				locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			}
+			f := locktest.NewFaulty(t, store.Locker(), locktest.Each(op, locktest.Fault{Delay: time.Hour, IgnoreContext: true}))
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(5*time.Second))
+			test.use(t, c)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			start := time.Now()
+			err := c.Shutdown(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "holdfast: shutdown: "+test.want) ||
+				time.Since(start) != 10*time.Second || f.Count(op) != 1 {
+				t.Errorf("Shutdown took %v, with %d calls: %v", time.Since(start), f.Count(op), err)
+			}
+		})
+	}
 }
 
 func TestShutdown(t *testing.T) {
@@ -277,23 +301,6 @@ func TestShutdownWithAnEndedContextAndNothingLeft(t *testing.T) {
 			close(block)
 		})
 	}
-}
-
-// The error of Shutdown says what has not returned, also if it is a renewal alone.
-func TestShutdownNamesTheRenewalItWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.FaultyClient(t, memory.NewStore().Locker(),
-			locktest.Each(locktest.OpRenew, locktest.Fault{Delay: time.Hour, IgnoreContext: true}))
-		h := locktest.MustLock(t, c, "job")
-		time.Sleep(11 * time.Second) // a renewal is under way
-		locktest.Release(t, h)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := c.Shutdown(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "holdfast: shutdown: a renewal ") {
-			t.Errorf("Shutdown: %v", err)
-		}
-	})
 }
 
 func TestShutdownThatRunsOutOfTime(t *testing.T) {

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,22 +164,6 @@ func TestShutdownEndsReads(t *testing.T) {
 		if len(c.Granted) != 0 {
 			t.Errorf("%d were granted", len(c.Granted))
 		}
-	})
-	locktest.Bubble(t, "a call that does not return", func(t *testing.T) {
-		c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) {
-			f.Watcher = false
-			f.Faults = locktest.Each(locktest.OpInspect, locktest.Fault{Delay: time.Hour, IgnoreContext: true})
-		}, holdfast.WithPollInterval(5*time.Second))
-		time.Sleep(7 * time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		start := time.Now()
-		err := c.Client.Shutdown(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "call to the backend") ||
-			time.Since(start) != 10*time.Second {
-			t.Errorf("Shutdown took %v: %v", time.Since(start), err)
-		}
-		c.Wg.Wait()
 	})
 }
 
