@@ -233,8 +233,10 @@ func TestObserverOfOneLock(t *testing.T) {
 func TestNilOptions(t *testing.T) {
 	c := locktest.NewClient(t, memory.New())
 	for what, err := range map[string]error{
+		"function": c.Do(t.Context(), "x", nil),
 		"lock":     func() error { _, err := c.TryLock(t.Context(), "x", nil); return err }(),
 		"observer": func() error { _, err := c.TryLock(t.Context(), "x", holdfast.WithObserver(nil)); return err }(),
+		"client's": func() error { _, err := holdfast.New(memory.New(), holdfast.WithObserver(nil)); return err }(),
 		"client":   func() error { _, err := holdfast.New(memory.New(), nil); return err }(),
 		"typed":    func() error { _, err := holdfast.New(memory.New(), holdfast.Option(nil)); return err }(),
 		"logger":   func() error { _, err := holdfast.New(memory.New(), holdfast.WithLogger(nil)); return err }(),

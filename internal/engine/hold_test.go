@@ -3,10 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,21 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
-
-// No way of printing a hold or its context shows the lease's ID.
-func TestHoldPrintsNoID(t *testing.T) {
-	h := locktest.MustLock(t, locktest.NewClient(t, memory.New()), "job")
-	var b strings.Builder
-	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "hold", h, "ctx", h.Context(), "lease", h.Lease())
-	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "hold", h, "ctx", h.Context(), "lease", h.Lease())
-	child := context.WithValue(h.Context(), h, h)
-	for _, v := range []any{h, h.Context(), child, h.Lease(), struct{ H any }{h}, []any{h}} {
-		fmt.Fprintf(&b, "%v %+v %#v %s %q\n", v, v, v, v, v)
-	}
-	if out := b.String(); strings.Contains(out, h.Lease().ID.Reveal()) || !strings.Contains(out, `hold of the lease of "job"`) {
-		t.Errorf("printed:\n%s", out)
-	}
-}
 
 // The clocks may drift apart by 0.1 % of the TTL, so the lease counts as expired that much
 // earlier.
