@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -301,40 +300,89 @@ func TestIdleFollowerSendsLittle(t *testing.T) {
 	})
 }
 
-// A process that waits for many names refreshes its positions rarely, and loses none.
+// positions counts the requests that give positions in queues, and those positions that ended before they were refreshed.
+type positions struct {
+	*locktest.Faulty
+	mu           sync.Mutex
+	ends         map[string]time.Time
+	asked, ended int
+}
+
+func (p *positions) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	p.mu.Lock()
+	ends, waits := p.ends[req.Name]
+	if now := time.Now(); waits && ends.Before(now) {
+		p.ended++
+	}
+	p.asked++
+	p.ends[req.Name] = time.Now().Add(req.QueueFor)
+	p.mu.Unlock()
+	return p.Faulty.TryAcquire(ctx, req)
+}
+
+func (p *positions) take() (asked, ended int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked, p.asked = p.asked, 0
+	return asked, p.ended
+}
+
+// A process that waits for many names refreshes its positions rarely, and loses none. The requests of Lock for the first names asked
+// for short positions, when there were few names; they are refreshed in time, at the rate at which positions are refreshed later.
 func TestManyPositionsAreRefreshedRarely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const names, during = 1000, time.Hour
-		store := memory.NewStore()
-		for i := range names {
-			if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: fmt.Sprint("job-", i), ID: driver.NewLeaseID("x"),
-				TTL: 24 * time.Hour}); err != nil {
-				t.Fatal(err)
+	for what, manages := range map[string]bool{"Lock": false, "LeaseManager": true} {
+		locktest.Bubble(t, what, func(t *testing.T) {
+			const count, during = 1000, time.Hour
+			store := memory.NewStore()
+			names := locktest.Names("job-", count)
+			for _, name := range names {
+				deadHolder(t, store, name, 24*time.Hour)
 			}
-		}
-		c, f := process(t, store)
-		m, err := leases.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range names {
-			if err := m.Add(fmt.Sprint("job-", i)); err != nil {
-				t.Fatal(err)
+			_, f := process(t, store)
+			p := &positions{Faulty: f, ends: map[string]time.Time{}}
+			c := locktest.NewClient(t, p)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var wg sync.WaitGroup
+			if manages {
+				locktest.MustAdd(t, locktest.NewManager(t, c), names...)
+			} else {
+				for _, name := range names {
+					wg.Go(func() { _, _ = c.Lock(ctx, name) })
+				}
 			}
-		}
-		time.Sleep(time.Minute)
-		requests, calls := f.Count(locktest.OpAcquire), f.Total()
-		time.Sleep(during)
-		if n := f.Count(locktest.OpAcquire) - requests; n < names || n > names*8 {
-			t.Errorf("%d requests in %v for %d names", n, during, names)
-		}
-		if n := f.Total() - calls; n > names*8+1000 {
-			t.Errorf("%d calls in %v for %d names", n, during, names)
-		}
-		for i := range names {
-			if at, err := f.Position(t.Context(), fmt.Sprint("job-", i)); err != nil || at != 1 {
-				t.Fatalf("job-%d: position %d, %v", i, at, err)
+			time.Sleep(time.Second)
+			if asked, _ := p.take(); asked != count && !manages {
+				t.Errorf("%d requests at first", asked)
 			}
-		}
-	})
+			for range 7 { // minutes, before most positions are refreshed together
+				time.Sleep(time.Minute)
+				if asked, _ := p.take(); asked > 3*32 && !manages {
+					t.Errorf("%d requests in a minute", asked)
+				}
+			}
+			requests, calls := f.Count(locktest.OpAcquire), f.Total()
+			time.Sleep(33 * time.Minute)
+			if asked, _ := p.take(); asked > 5*count && !manages {
+				t.Errorf("%d requests in 33 minutes", asked)
+			}
+			time.Sleep(during - 33*time.Minute)
+			if n := f.Count(locktest.OpAcquire) - requests; n < count || n > count*8 {
+				t.Errorf("%d requests in %v for %d names", n, during, count)
+			}
+			if n := f.Total() - calls; n > count*8+1000 {
+				t.Errorf("%d calls in %v for %d names", n, during, count)
+			}
+			if _, ended := p.take(); ended > 0 {
+				t.Errorf("%d positions ended before they were refreshed", ended)
+			}
+			for _, name := range names {
+				if at, err := f.Position(t.Context(), name); err != nil || at != 1 {
+					t.Fatalf("%s: position %d, %v", name, at, err)
+				}
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
 }

@@ -123,9 +123,10 @@ func TestWaiterWakes(t *testing.T) {
 	locktest.Rows(t, map[string]waking{
 		"by the Watcher, on a release": {opts: poll(time.Hour, holdfast.WithTTL(time.Hour)),
 			locker: func(store *memory.Store, _ *locktest.Faulty) holdfast.Locker { return store.Locker() }},
-		"when a dead holder's lease expires":   {dead: true, opts: poll(time.Hour), late: 20 * ms},
-		"when that of a slot expires":          {dead: true, slots: true, opts: poll(time.Hour, holdfast.WithSlots(2)), late: 20 * ms},
-		"when that of a slot expires, watched": {dead: true, slots: true, opts: poll(time.Hour, holdfast.WithSlots(2)), late: 20 * ms, locker: watched},
+		"when a dead holder's lease expires": {dead: true, opts: poll(time.Hour), late: 20 * ms},
+		"when that of a slot expires":        {dead: true, slots: true, opts: poll(time.Hour, holdfast.WithSlots(2)), late: 20 * ms},
+		"when that of a slot expires, watched": {dead: true, slots: true, locker: watched, opts: poll(time.Hour, holdfast.WithSlots(2)),
+			late: 20 * ms},
 		"by polling, without a Watcher": {opts: poll(10 * s), late: 12 * s,
 			locker: func(_ *memory.Store, f *locktest.Faulty) holdfast.Locker { return locktest.Anonymous{Locker: f} }},
 		"by polling, when the Watcher missed the release": {late: 25 * s, locker: func(_ *memory.Store, f *locktest.Faulty) holdfast.Locker {
