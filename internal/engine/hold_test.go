@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,25 +60,6 @@ func TestLossAfterCancellationIsReturned(t *testing.T) {
 		ran, err := r.RunTaskOnLeader(t.Context(), work)
 		if !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrSteppedDown) {
 			t.Errorf("the lock was lost before the task returned: %v, %v", ran, err)
-		}
-	})
-}
-
-// A loss that only the clock shows is returned by Do and reported to the observers alike.
-func TestLossShownByTheClockIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var suspended atomic.Int64
-		var seen locktest.Events
-		start := time.Now()
-		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(seen.Observe),
-			holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
-		err := c.Do(t.Context(), "job", func(context.Context) error {
-			suspended.Store(int64(time.Minute)) // the machine sleeps for a minute, and the work ends before the Renewer wakes
-			return nil
-		})
-		synctest.Wait()
-		if !errors.Is(err, holdfast.ErrLost) || seen.Count(holdfast.EventLost) != 1 || seen.Count(holdfast.EventReleased) != 0 {
-			t.Errorf("Do returned %v, the observer was notified of %v", err, seen.Types())
 		}
 	})
 }

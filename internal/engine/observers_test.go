@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -155,24 +153,16 @@ func TestObserversDelayNothing(t *testing.T) {
 	})
 }
 
-// For each name of a LeaseManager 4 more events wait for a slow observer. Each further event counts once, with the next one that fits.
+// For each name of a LeaseManager 4 more events wait for a slow observer. Each further event counts once, with the next one that fits,
+// and a hook is notified of it.
 func TestEventsThatWaitForAnObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		gate := make(chan struct{})
-		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) { <-gate; seen.Observe(e) }))
-		m, err := leases.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := make([]string, 25)
-		for i := range names {
-			names[i] = fmt.Sprint("name-", i)
-		}
+		c, hook := newHooked(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) { <-gate; seen.Observe(e) }))
+		m, names := locktest.NewManager(t, c), locktest.Names("name-", 25)
 		for range 2 { // names that were added before add nothing
-			if err := m.Add(names...); err != nil {
-				t.Fatal(err)
-			}
+			locktest.MustAdd(t, m, names...)
 		}
 		time.Sleep(time.Second)
 		change := func() {
@@ -196,6 +186,10 @@ func TestEventsThatWaitForAnObserver(t *testing.T) {
 		}
 		if n := len(dropped); n != waited+2 || dropped[waited] != emitted-waited || slices.Max(dropped[:waited]) != 0 || dropped[n-1] != 0 {
 			t.Errorf("%d events, of which these were dropped before the last ones: %v, want %d", n, dropped[n-3:], emitted-waited)
+		}
+		lines := hook.Take(false)
+		if n := len(lines) - len(slices.DeleteFunc(lines, func(l string) bool { return l == "dropped" })); n != emitted-waited {
+			t.Errorf("the hook was notified of %d dropped events, want %d", n, emitted-waited)
 		}
 	})
 }
