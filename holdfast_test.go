@@ -98,7 +98,7 @@ func TestTryDo(t *testing.T) {
 			}
 			return own
 		})
-		if !errors.Is(err, own) {
+		if err != own { //nolint:errorlint // it is returned as it is
 			t.Errorf("the function's error became %v", err)
 		}
 		if locktest.IsHeld(t, store, "job") {

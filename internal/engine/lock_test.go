@@ -14,27 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// If the context ends while the lock is granted, the error matches that of the context, and the
-// function is not called.
-func TestContextEndsWhileTheLockIsGranted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		why := errors.New("canceled by the operator")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		under := memory.New()
-		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(
-			ctx context.Context, req driver.Request,
-		) (holdfast.Lease, error) {
-			l, err := under.TryAcquire(ctx, req)
-			cancel(why)
-			return l, err
-		}})
-		err := c.Do(ctx, "job", func(context.Context) error { t.Error("the function was called"); return nil })
-		if !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
-			t.Errorf("err = %v", err)
-		}
-	})
-}
-
 func TestTryLockNamesTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()

@@ -49,50 +49,6 @@ func TestPanickingLogHandler(t *testing.T) {
 	locktest.ShutDown(t, c)
 }
 
-// A loss is reported before the acquisition that follows it in the same process.
-func TestEventsAreInOrder(t *testing.T) {
-	store := memory.NewStore()
-	admin := store.Locker()
-	for round := range 300 {
-		var seen locktest.Events
-		c, err := holdfast.New(locktest.NewFaulty(t, store.Locker(), nil), holdfast.WithLogger(slog.New(slog.DiscardHandler)),
-			holdfast.WithObserver(seen.Observe), holdfast.WithTTL(30*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, err := c.Lock(context.Background(), "job")
-		if err != nil {
-			t.Fatal(err)
-		}
-		next := make(chan error, 1)
-		go func() {
-			_, err := c.Lock(context.Background(), "job")
-			next <- err
-		}()
-		if err := admin.BreakNow(context.Background(), "job", driver.BreakAnybody()); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-next; err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Shutdown(context.Background()); err != nil && !errors.Is(err, holdfast.ErrClosed) {
-			t.Fatal(err)
-		}
-		_ = first
-		held := 0
-		for _, e := range seen.Types() {
-			switch e {
-			case holdfast.EventAcquired:
-				if held++; held > 1 {
-					t.Fatalf("round %d: %v", round, seen.Types())
-				}
-			case holdfast.EventLost, holdfast.EventReleased:
-				held--
-			}
-		}
-	}
-}
-
 // A holder whose owner the backend does not name for a moment is not reported again.
 func TestHolderIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -94,17 +94,6 @@ func TestReleasesThatNeverReturnFreeTheLimit(t *testing.T) {
 	}
 }
 
-// Do returns the error of its function as it is.
-func TestDoReturnsTheErrorOfItsFunction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, failed := locktest.NewClient(t, memory.New()), errors.New("the job failed")
-		if err := c.Do(t.Context(), "job", func(context.Context) error { return failed }); err == nil || err.Error() != failed.Error() ||
-			!errors.Is(err, failed) {
-			t.Errorf("Do: %v", err)
-		}
-	})
-}
-
 // If a function does not begin because the caller has stopped waiting, the error says that, as of any wait that ended.
 func TestFunctionDoesNotBeginAfterTheWait(t *testing.T) {
 	noop := func(context.Context) error { t.Error("the function was called"); return nil }

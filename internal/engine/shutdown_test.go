@@ -17,20 +17,6 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// A function of Do may call Shutdown with its own context. The lock is released all the same.
-func TestShutdownWithTheContextOfItsOwnHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.NewClient(t, store.Locker())
-		var shut error
-		_ = c.Do(t.Context(), "job", func(ctx context.Context) error { shut = c.Shutdown(ctx); return nil })
-		time.Sleep(time.Second)
-		if locktest.IsHeld(t, store, "job") {
-			t.Errorf("the function has returned, and the lock is left to expire (Shutdown: %v)", shut)
-		}
-	})
-}
-
 // Close and StepDown of a runner return, also when called from its hooks, observers and health
 // checks.
 func TestRunnerIsEndedFromItsOwnCallbacks(t *testing.T) {

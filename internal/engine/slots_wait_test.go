@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,25 +108,6 @@ func TestDamagedSlotCostsFewRequests(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A slot that failed is tried last the next time: the second request at the latest takes the free
-// slot.
-func TestDamagedSlotIsTriedLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for i := range 60 { // the first slot is random
-			f := locktest.NewFaulty(t, memory.New(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
-				if strings.HasSuffix(l.Name, "#2") {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			})
-			locktest.MustLock(t, locktest.NewClient(t, f, holdfast.WithSlots(2)), fmt.Sprint("pool ", i))
-			if n := f.Count(locktest.OpAcquire); n > 2 {
-				t.Fatalf("%d requests with one of two slots free", n)
-			}
-		}
-	})
 }
 
 // Callers of the same lock do not all try its first slot first.

@@ -52,24 +52,6 @@ func TestWaitingForAThousandNamesCostsAFewCalls(t *testing.T) {
 	}
 }
 
-func TestWokenWaitersTakeTheLockAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewWaiters(t, 100, func(*locktest.Faulty) {})
-		time.Sleep(33 * time.Second)
-		for name, h := range c.Holds {
-			_ = h.Release(t.Context())
-			synctest.Wait()
-			c.Mu.Lock()
-			if c.Granted[name] != time.Now() {
-				t.Errorf("%s was not taken at once", name)
-			}
-			c.Mu.Unlock()
-			time.Sleep(time.Second)
-		}
-		c.Wg.Wait()
-	})
-}
-
 // A Watcher that lost events wakes every waiter. One batch read shows most of them that nothing
 // changed, and the others take their locks.
 func TestFloodOfWakeUpsSharesReads(t *testing.T) {

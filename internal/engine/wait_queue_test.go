@@ -88,43 +88,6 @@ func TestProcessesAreServedInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// A release wakes one or two processes, however many wait.
-func TestReleaseWakesFewProcesses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		h := locktest.MustLock(t, first, "job")
-		var all []*locktest.Faulty
-		var granted atomic.Int64
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		for range 100 {
-			c, f := process(t, store)
-			all = append(all, f)
-			wg.Go(func() {
-				if _, err := c.Lock(ctx, "job"); err == nil {
-					granted.Add(1)
-				}
-			})
-		}
-		time.Sleep(time.Second)
-		calls := func() (n int) {
-			for _, f := range all {
-				n += f.Total()
-			}
-			return n
-		}
-		before := calls()
-		_ = h.Release(t.Context())
-		time.Sleep(time.Second)
-		if n := calls() - before; n > 2+100/16 || granted.Load() != 1 { // each polls every 16 to 24 s
-			t.Errorf("%d calls in the second after the release, %d granted", n, granted.Load())
-		}
-		cancel()
-		wg.Wait()
-	})
-}
-
 // If the holder dies while many processes wait, the first takes over at the expiry, and most of the
 // others send nothing then.
 func TestNoStampedeAtAnExpiry(t *testing.T) {
@@ -275,29 +238,6 @@ func TestTurnLeadsToARequest(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A process that waits for one lock sends four requests a minute at most, and keeps its position.
-func TestIdleFollowerSendsLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const during = time.Hour
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		locktest.MustLock(t, first, "job")
-		c, f := process(t, store)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _, _ = c.Lock(ctx, "job") }()
-		time.Sleep(during)
-		if n := f.Total(); n > 4*int(during/time.Minute)+2 {
-			t.Errorf("%d calls in %v", n, during)
-		}
-		if at, err := f.Position(t.Context(), "job"); err != nil || at != 1 {
-			t.Errorf("position %d after %v: %v", at, during, err)
-		}
-		cancel()
-		<-done
-	})
 }
 
 // positions counts the requests that give positions in queues, and those positions that ended before they were refreshed.
