@@ -105,12 +105,8 @@ func TestElectionIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
 		c := locktest.NewClient(t, memory.New(), logger)
-		r, err := holdfast.NewLeaderAwareRunner(c, "job")
-		if err != nil {
-			t.Fatal(err)
-		}
-		calls := 0
-		err = r.Run(t.Context(), func(ctx context.Context) error {
+		r, calls := locktest.NewRunner(t, c), 0
+		err := r.Run(t.Context(), func(ctx context.Context) error {
 			if calls++; calls > 1 {
 				return nil
 			}

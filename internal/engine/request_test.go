@@ -22,12 +22,8 @@ import (
 func TestLateGrantMakesNoHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire && n == 1 {
-				return locktest.Fault{Delay: 25 * time.Second, IgnoreContext: true} // TTL less grace
-			}
-			return locktest.Fault{}
-		})
+		c := locktest.FaultyClient(t, store.Locker(), locktest.First(locktest.OpAcquire,
+			locktest.Fault{Delay: 25 * time.Second, IgnoreContext: true})) // TTL less grace
 		if h, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("TryLock: %v, %v", h, err)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -202,13 +201,8 @@ func TestTurnLeadsToARequest(t *testing.T) {
 	take := map[string]func(*testing.T, *holdfast.Client){
 		"Lock": func(t *testing.T, c *holdfast.Client) { _ = locktest.MustLock(t, c, "job").Release(t.Context()) },
 		"LeaseManager": func(t *testing.T, c *holdfast.Client) {
-			m, err := leases.New(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := m.Add("job"); err != nil {
-				t.Fatal(err)
-			}
+			m := locktest.NewManager(t, c)
+			locktest.MustAdd(t, m, "job")
 			for len(m.Leases()) == 0 {
 				time.Sleep(time.Millisecond)
 			}
