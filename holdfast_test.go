@@ -98,7 +98,7 @@ func TestTryDo(t *testing.T) {
 			}
 			return own
 		})
-		if !errors.Is(err, own) {
+		if err != own { //nolint:errorlint // it is returned as it is
 			t.Errorf("the function's error became %v", err)
 		}
 		if locktest.IsHeld(t, store, "job") {
@@ -172,15 +172,27 @@ func (incapable) Capabilities() driver.Capabilities { return driver.Capabilities
 
 func TestBackendWithoutCapabilities(t *testing.T) {
 	c := locktest.NewClient(t, incapable{memory.New()})
+	var listed []error
 	for _, err := range c.List(t.Context(), "") {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("List: %v", err)
-		}
+		listed = append(listed, err)
+	}
+	if len(listed) != 1 || !errors.Is(listed[0], errors.ErrUnsupported) {
+		t.Errorf("List yields %v", listed)
 	}
 	for method, call := range map[string]func(context.Context, string, holdfast.BreakTarget) error{"Break": c.Break, "BreakNow": c.BreakNow} {
 		if err := call(t.Context(), "x", driver.BreakAnybody()); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s: %v", method, err)
 		}
+	}
+	h := locktest.MustTryLock(t, c, "x")
+	if err := h.WriteData(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("WriteData: %v", err)
+	}
+	if _, err := h.Data(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Data: %v", err)
+	}
+	if err := h.UpdateData(t.Context(), nil); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("no update: %v", err)
 	}
 }
 
@@ -221,8 +233,10 @@ func TestObserverOfOneLock(t *testing.T) {
 func TestNilOptions(t *testing.T) {
 	c := locktest.NewClient(t, memory.New())
 	for what, err := range map[string]error{
+		"function": c.Do(t.Context(), "x", nil),
 		"lock":     func() error { _, err := c.TryLock(t.Context(), "x", nil); return err }(),
 		"observer": func() error { _, err := c.TryLock(t.Context(), "x", holdfast.WithObserver(nil)); return err }(),
+		"client's": func() error { _, err := holdfast.New(memory.New(), holdfast.WithObserver(nil)); return err }(),
 		"client":   func() error { _, err := holdfast.New(memory.New(), nil); return err }(),
 		"typed":    func() error { _, err := holdfast.New(memory.New(), holdfast.Option(nil)); return err }(),
 		"logger":   func() error { _, err := holdfast.New(memory.New(), holdfast.WithLogger(nil)); return err }(),

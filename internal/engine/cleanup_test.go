@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -53,46 +52,6 @@ func TestCleanUpLastsForTheLatestRequest(t *testing.T) {
 	})
 }
 
-// The calls of a cleanup have the request timeout that was set, not a share of the TTL.
-func TestCleanUpHasTheRequestTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.FaultyClient(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			switch op {
-			case locktest.OpAcquire:
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			case locktest.OpRelease:
-				return locktest.Fault{Delay: 5 * time.Second} // a slow backend, well within its limit
-			}
-			return locktest.Fault{}
-		}, holdfast.WithTTL(30*time.Second), holdfast.WithGrace(10*time.Second), holdfast.WithRequestTimeout(8*time.Second))
-		_, _ = c.TryLock(t.Context(), "job")
-		time.Sleep(20 * time.Second)
-		if locktest.IsHeld(t, store, "job") {
-			t.Error("the cleanup did not succeed within 20 s")
-		}
-	})
-}
-
-// A release that failed is followed by a cleanup: the lock does not stay held for the rest of its
-// TTL.
-func TestFailedReleaseIsCleanedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.FaultyClient(t, store.Locker(), locktest.First(locktest.OpRelease, locktest.Fault{Refuse: locktest.ErrInjected}))
-		h := locktest.MustLock(t, c, "job")
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := h.Release(ctx); !errors.Is(err, locktest.ErrInjected) {
-			t.Errorf("Release: %v", err)
-		}
-		time.Sleep(time.Second)
-		if locktest.IsHeld(t, store, "job") {
-			t.Error("still held")
-		}
-	})
-}
-
 // Cleanups that never return do not count towards the limit forever.
 func TestCleanUpsThatNeverReturnFreeTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -117,48 +76,29 @@ func TestCleanUpsThatNeverReturnFreeTheLimit(t *testing.T) {
 	})
 }
 
-// Shutdown waits for the cleanups, whose failed releases are retried.
-func TestShutdownDrainsCleanUps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			switch {
-			case op == locktest.OpAcquire:
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			case op == locktest.OpRelease && n <= 3:
-				return locktest.Fault{Refuse: locktest.ErrInjected}
+// Shutdown waits for the cleanups, whose failed releases are retried, but not for their backoff: one more release, sent at once, ends it.
+func TestShutdownEndsCleanUps(t *testing.T) {
+	for after, row := range map[time.Duration]struct {
+		fail  int // so many releases
+		limit time.Duration
+	}{0: {3, 10 * time.Second}, 12 * time.Second: {0, 100 * time.Millisecond}} { // the backoff is seconds by then
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			c := locktest.FaultyClient(t, store.Locker(), locktest.Together(lost,
+				locktest.UpTo(locktest.OpRelease, row.fail, locktest.Fault{Refuse: locktest.ErrInjected})))
+			if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
+				t.Fatalf("TryLock: %v", err)
 			}
-			return locktest.Fault{}
+			time.Sleep(after)
+			start := time.Now()
+			if err := c.Shutdown(t.Context()); err != nil || time.Since(start) > row.limit {
+				t.Errorf("Shutdown: %v after %v", err, time.Since(start))
+			}
+			if locktest.IsHeld(t, store, "job") {
+				t.Error("held after Shutdown")
+			}
 		})
-		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
-			t.Fatalf("TryLock: %v", err)
-		}
-		start := time.Now()
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		if locktest.IsHeld(t, store, "job") {
-			t.Error("held after Shutdown")
-		}
-		if d := time.Since(start); d > 10*time.Second {
-			t.Errorf("Shutdown took %v", d)
-		}
-	})
-}
-
-// Shutdown does not wait for a cleanup's backoff: one more release, sent at once, ends it.
-func TestShutdownHurriesCleanUps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.FaultyClient(t, memory.New(), locktest.Each(locktest.OpAcquire, locktest.Fault{Lose: locktest.ErrInjected}))
-		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, locktest.ErrInjected) {
-			t.Fatalf("TryLock: %v", err)
-		}
-		time.Sleep(12 * time.Second) // the backoff is seconds by now
-		start := time.Now()
-		if err := c.Shutdown(t.Context()); err != nil || time.Since(start) > 100*time.Millisecond {
-			t.Errorf("Shutdown: %v after %v", err, time.Since(start))
-		}
-	})
+	}
 }
 
 // So it is with a cleanup that plans its next release at the moment when Shutdown begins.
@@ -228,37 +168,6 @@ func TestClosedLockerEndsCleanUps(t *testing.T) {
 		}
 		if n := seen.Count(holdfast.EventError); n != 2 { // the acquire and the one release
 			t.Errorf("%d failures were reported", n)
-		}
-	})
-}
-
-// The cleanup of a reader's request says its mode: MongoDB finds a reader's lease by it only.
-func TestCleanUpOfAReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var modes []driver.Mode
-		c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, l holdfast.Lease) locktest.Fault {
-			switch op {
-			case locktest.OpAcquire:
-				return locktest.Fault{Lose: locktest.ErrInjected}
-			case locktest.OpRelease:
-				mu.Lock()
-				modes = append(modes, l.Mode)
-				mu.Unlock()
-			}
-			return locktest.Fault{}
-		}, holdfast.WithTTL(30*time.Second))
-		_, _ = c.TryLock(t.Context(), "job", holdfast.WithShared())
-		time.Sleep(time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(modes) == 0 {
-			t.Fatal("no cleanup")
-		}
-		for _, m := range modes {
-			if m != driver.Shared {
-				t.Fatalf("a release of the cleanup is %v", m)
-			}
 		}
 	})
 }

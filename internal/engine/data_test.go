@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,11 +93,6 @@ func TestHoldData(t *testing.T) {
 	})
 }
 
-// dataless is a backend that stores no data.
-type dataless struct{ holdfast.Locker }
-
-func (dataless) Capabilities() driver.Capabilities { return driver.Capabilities{} }
-
 // held returns the manager's hold of a name.
 func held(t *testing.T, m *leases.LeaseManager, name string) *holdfast.Hold {
 	t.Helper()
@@ -140,16 +134,6 @@ func TestDataOfALostHold(t *testing.T) {
 			t.Errorf("the data of the next holder became %q", data)
 		}
 	})
-	h := locktest.MustTryLock(t, locktest.NewClient(t, dataless{memory.New()}), "a")
-	if err := h.WriteData(t.Context(), nil); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("a backend without data: %v", err)
-	}
-	if _, err := h.Data(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("a backend without data: %v", err)
-	}
-	if err := h.UpdateData(t.Context(), nil); !errors.Is(err, driver.ErrInvalid) {
-		t.Errorf("no update: %v", err)
-	}
 }
 
 // A lease that is lost during an update does not write, although the backend would accept that
@@ -157,11 +141,9 @@ func TestDataOfALostHold(t *testing.T) {
 func TestUpdateDataDuringALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memory.New()
-		f := locktest.NewFaulty(t, l, func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return locktest.Fault{Hang: op == locktest.OpRenew}
-		})
-		writes := &writeCount{DataStore: l.Capabilities().DataStore}
-		m := locktest.NewManager(t, locktest.NewClient(t, withData{f, writes}))
+		f := locktest.NewFaulty(t, l, locktest.Each(locktest.OpRenew, locktest.Fault{Hang: true}))
+		store := &lateData{Locker: f, DataStore: l.Capabilities().DataStore}
+		m := locktest.NewManager(t, locktest.NewClient(t, store))
 		locktest.MustAdd(t, m, "job")
 		synctest.Wait()
 		err := held(t, m, "job").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
@@ -169,33 +151,10 @@ func TestUpdateDataDuringALoss(t *testing.T) {
 			<-h.Context().Done() // 5 s before the backend's own expiry
 			return []byte("too late"), nil
 		})
-		if !errors.Is(err, holdfast.ErrLost) || writes.n.Load() != 0 {
-			t.Errorf("UpdateData: %v, %d writes", err, writes.n.Load())
+		if !errors.Is(err, holdfast.ErrLost) || store.took() != [2]int{1, 0} {
+			t.Errorf("UpdateData: %v, or a write", err)
 		}
 	})
-}
-
-// withData is a Locker with another DataStore.
-type withData struct {
-	holdfast.Locker
-	data driver.DataStore
-}
-
-func (w withData) Capabilities() driver.Capabilities {
-	a := w.Locker.Capabilities()
-	a.DataStore = w.data
-	return a
-}
-
-// writeCount counts the writes.
-type writeCount struct {
-	driver.DataStore
-	n atomic.Int64
-}
-
-func (w *writeCount) WriteData(ctx context.Context, l holdfast.Lease, data []byte, at driver.DataRevision) error {
-	w.n.Add(1)
-	return w.DataStore.WriteData(ctx, l, data, at)
 }
 
 // lateData is a backend that counts its calls and can delay the next write until after its time
@@ -264,63 +223,59 @@ func TestLateWriteOfData(t *testing.T) {
 		"before the second update": {5 * time.Second, "ab", [2]int{1, 1}},
 		"while it is made":         {6500 * time.Millisecond, "ab", [2]int{2, 2}},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, m := managedLateData(t)
-				store.late = c.late
-				if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err,
-					context.DeadlineExceeded) {
-					t.Fatalf("the first update: %v", err)
-				}
-				store.took()
-				time.Sleep(2 * time.Second)
-				err := held(t, m, "a").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
-					time.Sleep(time.Second)
-					return append(old, 'b'), nil
-				})
-				if calls := store.took(); err != nil || calls != c.calls {
-					t.Errorf("the second update: %v, after %v reads and writes, want %v", err, calls, c.calls)
-				}
-				time.Sleep(2 * time.Minute)
-				if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != c.want {
-					t.Errorf("the data are %q, want %q; %v", data, c.want, err)
-				}
+		locktest.Bubble(t, what, func(t *testing.T) {
+			store, m := managedLateData(t)
+			store.late = c.late
+			if err := held(t, m, "a").UpdateData(t.Context(), func([]byte) ([]byte, error) { return []byte("a"), nil }); !errors.Is(err,
+				context.DeadlineExceeded) {
+				t.Fatalf("the first update: %v", err)
+			}
+			store.took()
+			time.Sleep(2 * time.Second)
+			err := held(t, m, "a").UpdateData(t.Context(), func(old []byte) ([]byte, error) {
+				time.Sleep(time.Second)
+				return append(old, 'b'), nil
 			})
+			if calls := store.took(); err != nil || calls != c.calls {
+				t.Errorf("the second update: %v, after %v reads and writes, want %v", err, calls, c.calls)
+			}
+			time.Sleep(2 * time.Minute)
+			if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != c.want {
+				t.Errorf("the data are %q, want %q; %v", data, c.want, err)
+			}
 		})
 	}
 	for what, late := range map[string]time.Duration{"after the second write": time.Minute, "before the second write": 5 * time.Second} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, m := managedLateData(t)
-				write := func(text string, calls [2]int) {
-					t.Helper()
-					store.took()
-					if err := held(t, m, "a").WriteData(t.Context(), []byte(text)); err != nil || store.took() != calls {
-						t.Errorf("write %q: %v, want %v reads and writes", text, err, calls)
-					}
+		locktest.Bubble(t, what, func(t *testing.T) {
+			store, m := managedLateData(t)
+			write := func(text string, calls [2]int) {
+				t.Helper()
+				store.took()
+				if err := held(t, m, "a").WriteData(t.Context(), []byte(text)); err != nil || store.took() != calls {
+					t.Errorf("write %q: %v, want %v reads and writes", text, err, calls)
 				}
-				write("first", [2]int{0, 1}) // no read before the write, also for the next ones
-				write("second", [2]int{0, 1})
-				store.late = late
-				if err := held(t, m, "a").WriteData(t.Context(), []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
-					t.Fatalf("the late write: %v", err)
-				}
-				time.Sleep(2 * time.Second)
-				if late == time.Minute {
-					write("third", [2]int{0, 1})
-				} else {
-					write("third", [2]int{1, 2})
-				}
-				time.Sleep(2 * time.Minute)
-				if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "third" {
-					t.Errorf("the data are %q, %v", data, err)
-				}
-				write("fourth", [2]int{0, 1})
-				if err := held(t, m, "a").UpdateData(t.Context(), count); err != nil {
-					t.Error(err)
-				}
-				write("fifth", [2]int{0, 1}) // it knows what the update did
-			})
+			}
+			write("first", [2]int{0, 1}) // no read before the write, also for the next ones
+			write("second", [2]int{0, 1})
+			store.late = late
+			if err := held(t, m, "a").WriteData(t.Context(), []byte("late")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("the late write: %v", err)
+			}
+			time.Sleep(2 * time.Second)
+			if late == time.Minute {
+				write("third", [2]int{0, 1})
+			} else {
+				write("third", [2]int{1, 2})
+			}
+			time.Sleep(2 * time.Minute)
+			if data, err := held(t, m, "a").Data(t.Context()); err != nil || string(data) != "third" {
+				t.Errorf("the data are %q, %v", data, err)
+			}
+			write("fourth", [2]int{0, 1})
+			if err := held(t, m, "a").UpdateData(t.Context(), count); err != nil {
+				t.Error(err)
+			}
+			write("fifth", [2]int{0, 1}) // it knows what the update did
 		})
 	}
 }

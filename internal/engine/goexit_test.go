@@ -106,50 +106,48 @@ func acquireAndRelease(_ context.Context, t *testing.T, c *holdfast.Client, _ fu
 // costs no lock its renewal or its loss, and Shutdown returns.
 func TestFunctionsMayEndTheirGoroutine(t *testing.T) {
 	for name, test := range goexitTable {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				var calls atomic.Int64
-				exit := func() {
-					if calls.Add(1) > 1000 {
-						time.Sleep(time.Hour) // so that a loop without a backoff ends
-					}
-					runtime.Goexit()
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			var calls atomic.Int64
+			exit := func() {
+				if calls.Add(1) > 1000 {
+					time.Sleep(time.Hour) // so that a loop without a backoff ends
 				}
-				logger, log := locktest.NewLog()
-				opts := []holdfast.ClientOption{holdfast.WithLogger(logger)}
-				if test.options != nil {
-					opts = append(opts, test.options(exit)...)
-				}
-				c := locktest.FaultyClient(t, store.Locker(),
-					locktest.Named(locktest.OpRenew, "lost", locktest.Fault{Refuse: locktest.ErrInjected}), opts...)
-				kept, lost := locktest.MustLock(t, c, "kept"), locktest.MustLock(t, c, "lost")
-				ctx, cancel := context.WithCancel(t.Context())
-				var using sync.WaitGroup
-				if test.use != nil {
-					using.Go(func() { test.use(ctx, t, c, exit) })
-				}
-				time.Sleep(10 * time.Minute)
-				if n := calls.Load(); n < 1 || n > 200 { // a hook is called for each renewal
-					t.Errorf("called %d times in 10 minutes", n)
-				}
-				if held := locktest.IsHeld(t, store, "job"); held != test.kept {
-					t.Errorf("held: %v", held)
-				}
-				if seen := strings.Contains(log.String(), "ended its goroutine"); seen == test.unseen {
-					t.Errorf("logged: %v\n%s", seen, log.String())
-				}
-				if kept.Err() != nil || lost.Context().Err() == nil {
-					t.Errorf("another lock is not renewed: %v; the context after a loss: %v", kept.Err(), lost.Context().Err())
-				}
-				cancel()
-				using.Wait()
-				_, _ = kept.Release(t.Context()), lost.Release(t.Context())
-				locktest.ShutDown(t, c)
-				if locktest.IsHeld(t, store, "job") || locktest.IsHeld(t, store, "kept") {
-					t.Error("still held")
-				}
-			})
+				runtime.Goexit()
+			}
+			logger, log := locktest.NewLog()
+			opts := []holdfast.ClientOption{holdfast.WithLogger(logger)}
+			if test.options != nil {
+				opts = append(opts, test.options(exit)...)
+			}
+			c := locktest.FaultyClient(t, store.Locker(),
+				locktest.Named(locktest.OpRenew, "lost", locktest.Fault{Refuse: locktest.ErrInjected}), opts...)
+			kept, lost := locktest.MustLock(t, c, "kept"), locktest.MustLock(t, c, "lost")
+			ctx, cancel := context.WithCancel(t.Context())
+			var using sync.WaitGroup
+			if test.use != nil {
+				using.Go(func() { test.use(ctx, t, c, exit) })
+			}
+			time.Sleep(10 * time.Minute)
+			if n := calls.Load(); n < 1 || n > 200 { // a hook is called for each renewal
+				t.Errorf("called %d times in 10 minutes", n)
+			}
+			if held := locktest.IsHeld(t, store, "job"); held != test.kept {
+				t.Errorf("held: %v", held)
+			}
+			if seen := strings.Contains(log.String(), "ended its goroutine"); seen == test.unseen {
+				t.Errorf("logged: %v\n%s", seen, log.String())
+			}
+			if kept.Err() != nil || lost.Context().Err() == nil {
+				t.Errorf("another lock is not renewed: %v; the context after a loss: %v", kept.Err(), lost.Context().Err())
+			}
+			cancel()
+			using.Wait()
+			_, _ = kept.Release(t.Context()), lost.Release(t.Context())
+			locktest.ShutDown(t, c)
+			if locktest.IsHeld(t, store, "job") || locktest.IsHeld(t, store, "kept") {
+				t.Error("still held")
+			}
 		})
 	}
 }

@@ -3,11 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"runtime"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,21 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/internal/bridge"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
-
-// No way of printing a hold or its context shows the lease's ID.
-func TestHoldPrintsNoID(t *testing.T) {
-	h := locktest.MustLock(t, locktest.NewClient(t, memory.New()), "job")
-	var b strings.Builder
-	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "hold", h, "ctx", h.Context(), "lease", h.Lease())
-	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "hold", h, "ctx", h.Context(), "lease", h.Lease())
-	child := context.WithValue(h.Context(), h, h)
-	for _, v := range []any{h, h.Context(), child, h.Lease(), struct{ H any }{h}, []any{h}} {
-		fmt.Fprintf(&b, "%v %+v %#v %s %q\n", v, v, v, v, v)
-	}
-	if out := b.String(); strings.Contains(out, h.Lease().ID.Reveal()) || !strings.Contains(out, `hold of the lease of "job"`) {
-		t.Errorf("printed:\n%s", out)
-	}
-}
 
 // The clocks may drift apart by 0.1 % of the TTL, so the lease counts as expired that much
 // earlier.
@@ -52,58 +33,33 @@ func TestTimeLeftOfAHold(t *testing.T) {
 // caller canceled the function before the loss.
 func TestLossAfterCancellationIsReturned(t *testing.T) {
 	work := func(ctx context.Context) error { time.Sleep(time.Minute); return nil }
-	t.Run("Do, caller canceled", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			c := locktest.FaultyClient(t, store.Locker(), locktest.Refuse(locktest.OpRenew))
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			go func() { // another process holds the lock from 30 s on
-				time.Sleep(2 * time.Second)
-				_ = locktest.NewClient(t, store.Locker()).Do(context.Background(), "job", func(context.Context) error { return nil })
-			}()
-			if err := c.Do(ctx, "job", work); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("lost after 25 s, fn returned after 60 s: Do returned %v", err)
-			}
-		})
+	locktest.Bubble(t, "Do, caller canceled", func(t *testing.T) {
+		store := memory.NewStore()
+		c := locktest.FaultyClient(t, store.Locker(), locktest.Refuse(locktest.OpRenew))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		go func() { // another process holds the lock from 30 s on
+			time.Sleep(2 * time.Second)
+			_ = locktest.NewClient(t, store.Locker()).Do(context.Background(), "job", func(context.Context) error { return nil })
+		}()
+		if err := c.Do(ctx, "job", work); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("lost after 25 s, fn returned after 60 s: Do returned %v", err)
+		}
 	})
-	t.Run("Do, Shutdown", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
-			time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
-			if err := c.Do(t.Context(), "job", work); !errors.Is(err, holdfast.ErrLost) {
-				t.Errorf("Do returned %v", err)
-			}
-		})
+	locktest.Bubble(t, "Do, Shutdown", func(t *testing.T) {
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
+		time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
+		if err := c.Do(t.Context(), "job", work); !errors.Is(err, holdfast.ErrLost) {
+			t.Errorf("Do returned %v", err)
+		}
 	})
-	t.Run("RunTaskOnLeader, StepDown", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
-			r := locktest.NewRunner(t, c)
-			time.AfterFunc(time.Second, func() { _ = r.StepDown(context.Background()) })
-			ran, err := r.RunTaskOnLeader(t.Context(), work)
-			if !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrSteppedDown) {
-				t.Errorf("the lock was lost before the task returned: %v, %v", ran, err)
-			}
-		})
-	})
-}
-
-// A loss that only the clock shows is returned by Do and reported to the observers alike.
-func TestLossShownByTheClockIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var suspended atomic.Int64
-		var seen locktest.Events
-		start := time.Now()
-		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(seen.Observe),
-			holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
-		err := c.Do(t.Context(), "job", func(context.Context) error {
-			suspended.Store(int64(time.Minute)) // the machine sleeps for a minute, and the work ends before the Renewer wakes
-			return nil
-		})
-		synctest.Wait()
-		if !errors.Is(err, holdfast.ErrLost) || seen.Count(holdfast.EventLost) != 1 || seen.Count(holdfast.EventReleased) != 0 {
-			t.Errorf("Do returned %v, the observer was notified of %v", err, seen.Types())
+	locktest.Bubble(t, "RunTaskOnLeader, StepDown", func(t *testing.T) {
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Refuse(locktest.OpRenew))
+		r := locktest.NewRunner(t, c)
+		time.AfterFunc(time.Second, func() { _ = r.StepDown(context.Background()) })
+		ran, err := r.RunTaskOnLeader(t.Context(), work)
+		if !errors.Is(err, holdfast.ErrLost) && !errors.Is(err, holdfast.ErrSteppedDown) {
+			t.Errorf("the lock was lost before the task returned: %v, %v", ran, err)
 		}
 	})
 }

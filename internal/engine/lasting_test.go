@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,48 +124,6 @@ func retriesLasting(t *testing.T, mark func(error) error) {
 	}
 }
 
-// A release that is denied is retried: a person may repair the backend before the lease expires.
-func TestDeniedReleaseIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, l driver.Lease) (fault locktest.Fault) {
-			if op == locktest.OpRelease && n < 4 {
-				fault.Refuse = refusal("release", l.Name, driver.Denied)
-			}
-			return fault
-		})
-		h := locktest.MustLock(t, locktest.NewClient(t, f), "job")
-		if err := h.Release(t.Context()); err != nil || locktest.IsHeld(t, store, "job") {
-			t.Errorf("Release: %v", err)
-		}
-	})
-}
-
-// A denied release does not make certain what an earlier request did. With denials alone the lock is
-// certainly still held.
-func TestDeniedReleaseAfterAnUnknownOne(t *testing.T) {
-	for unknown := range 3 { // this many requests are not answered
-		synctest.Test(t, func(t *testing.T) {
-			f := locktest.NewFaulty(t, memory.New(), func(op string, n int, l driver.Lease) (fault locktest.Fault) {
-				if op == locktest.OpRelease {
-					fault.Refuse = refusal("release", l.Name, driver.Denied)
-					if n <= unknown {
-						fault.Refuse = locktest.ErrInjected
-					}
-				}
-				return fault
-			})
-			err := locktest.MustLock(t, locktest.NewClient(t, f), "job").Release(t.Context())
-			certain := unknown == 0
-			if errors.Is(err, driver.ErrDenied) != certain || driver.OutcomeKnown(err) != certain ||
-				errors.Is(err, locktest.ErrInjected) == certain ||
-				strings.Contains(err.Error(), "outcome unknown") == certain || !strings.Contains(err.Error(), "read-only") {
-				t.Errorf("Release after %d requests without an answer: %v", unknown, err)
-			}
-		})
-	}
-}
-
 // The damaged record of one slot does not keep callers from the others, nor make them ask more often. A
 // caller that gives up is told that the others are held, whichever slot it asked last.
 func TestDamagedSlot(t *testing.T) {
@@ -196,27 +153,4 @@ func TestDamagedSlot(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A refusal is certain although the caller's context has ended meanwhile: nothing is cleaned up.
-func TestRefusalAtTheEndOfTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-		ctx, cancel := context.WithCancel(t.Context())
-		f := locktest.NewFaulty(t, store.Locker(), nil)
-		scripted := locktest.Scripted{Locker: f, OnAcquire: func(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-			l, err := f.TryAcquire(ctx, req)
-			cancel()
-			return l, err
-		}}
-		c := locktest.NewClient(t, scripted)
-		if _, err := c.TryLock(ctx, "job"); !errors.Is(err, driver.ErrHeld) {
-			t.Errorf("TryLock: %v", err)
-		}
-		time.Sleep(time.Minute)
-		if n := f.Count(locktest.OpRelease); n > 0 {
-			t.Errorf("%d releases after a refusal", n)
-		}
-	})
 }

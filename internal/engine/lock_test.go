@@ -14,27 +14,6 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// If the context ends while the lock is granted, the error matches that of the context, and the
-// function is not called.
-func TestContextEndsWhileTheLockIsGranted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		why := errors.New("canceled by the operator")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		under := memory.New()
-		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(
-			ctx context.Context, req driver.Request,
-		) (holdfast.Lease, error) {
-			l, err := under.TryAcquire(ctx, req)
-			cancel(why)
-			return l, err
-		}})
-		err := c.Do(ctx, "job", func(context.Context) error { t.Error("the function was called"); return nil })
-		if !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
-			t.Errorf("err = %v", err)
-		}
-	})
-}
-
 func TestTryLockNamesTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
@@ -81,6 +60,40 @@ func TestWaitThatEndsDuringARequestNamesTheHolder(t *testing.T) {
 		_, err := locktest.NewClient(t, f).Lock(ctx, "job")
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, driver.ErrHeld) || !strings.Contains(err.Error(), "held by") {
 			t.Errorf("Lock: %v", err)
+		}
+	})
+}
+
+// A wait for an inner lock with the context of an outer hold ends with that hold. The error says
+// why, but does not match ErrLost: the inner lock was not held.
+func TestLossOfTheOuterHoldIsNoLossOfTheInnerLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore()
+		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "inner")
+		outer := locktest.MustLock(t, locktest.FaultyClient(t, store.Locker(), locktest.Refuse(locktest.OpRenew)), "outer")
+		c := locktest.NewClient(t, store.Locker())
+		held := locktest.MustLock(t, locktest.FaultyClient(t, store.Locker(),
+			locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Hour, IgnoreContext: true})), "slow")
+		released := make(chan error)
+		go func() { released <- held.Release(context.Background()) }()
+		runner := locktest.NewRunner(t, c)
+		for what, err := range map[string]error{
+			"Lock":    func() error { _, err := c.Lock(outer.Context(), "inner"); return err }(),
+			"Do":      c.Do(outer.Context(), "inner", locktest.EmptyTask),
+			"Run":     runner.Run(outer.Context(), locktest.EmptyTask),
+			"Release": held.Release(outer.Context()),
+		} {
+			if errors.Is(err, holdfast.ErrLost) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "lease lost") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(locktest.ErrInjected) // the caller's own cause
+		if _, err := c.Lock(ctx, "inner"); !errors.Is(err, locktest.ErrInjected) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: %v", err)
+		}
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v", err)
 		}
 	})
 }

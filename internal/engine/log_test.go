@@ -33,64 +33,41 @@ func wantLogged(t *testing.T, log string, parts ...string) {
 }
 
 func TestLogMessagesStandAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		out, logger := logOf(slog.LevelDebug)
-		c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-		}, logger)
-		h := locktest.MustLock(t, c, "job")
-		time.Sleep(time.Hour)
-		_ = h.Release(t.Context())
-		synctest.Wait()
-		wantLogged(t, out.Take(),
+	refuse := locktest.Fault{Refuse: locktest.ErrInjected}
+	for what, test := range map[string]struct {
+		faults locktest.Faults
+		work   time.Duration
+		err    error // of Release
+		want   []string
+	}{
+		"all renewals fail": {locktest.Each(locktest.OpRenew, refuse), time.Hour, nil, []string{
 			`level=DEBUG msg="holdfast: lock acquired" lock=job owner=`,
 			`level=WARN msg="holdfast: renewal failed, retrying" lock=job`, " op=renew error=",
 			`level=WARN msg="holdfast: lease lost" lock=job`,
-			`level=ERROR msg="holdfast: work still running after its lease ended" lock=job`)
-	})
-}
-
-func TestEveryFailureIsLoggedInWords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for op, want := range map[string]string{
-			locktest.OpAcquire: `level=WARN msg="holdfast: acquire failed; a waiting caller retries" lock=job op=acquire error=`,
-			locktest.OpRelease: `level=WARN msg="holdfast: release failed, retrying until the lease expires" lock=job`,
-		} {
-			out, logger := logOf(slog.LevelInfo)
-			var calls atomic.Int32
-			c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(o string, _ int, _ holdfast.Lease) locktest.Fault {
-				if o == op && calls.Add(1) == 1 {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			}, logger)
-			if err := locktest.MustLock(t, c, "job").Release(t.Context()); err != nil {
-				t.Error(err)
+			`level=ERROR msg="holdfast: work still running after its lease ended" lock=job`}},
+		"an acquire fails": {locktest.First(locktest.OpAcquire, refuse), 0, nil, []string{
+			`level=WARN msg="holdfast: acquire failed; a waiting caller retries" lock=job op=acquire error=`}},
+		"a release fails": {locktest.First(locktest.OpRelease, refuse), 0, nil, []string{
+			`level=WARN msg="holdfast: release failed, retrying until the lease expires" lock=job`}},
+		"a release is not retried, because its outcome is known": {locktest.Each(locktest.OpRelease,
+			locktest.Fault{Refuse: driver.Errorf("the store is %w", holdfast.ErrClosed)}), 0, holdfast.ErrClosed,
+			[]string{`level=WARN msg="holdfast: release failed" lock=job`}},
+	} {
+		locktest.Bubble(t, what, func(t *testing.T) {
+			out, logger := logOf(slog.LevelDebug)
+			h := locktest.MustLock(t, locktest.FaultyClient(t, memory.NewStore().Locker(), test.faults, logger), "job")
+			time.Sleep(test.work)
+			if err := h.Release(t.Context()); !errors.Is(err, test.err) {
+				t.Errorf("Release: %v", err)
 			}
 			synctest.Wait()
 			log := out.Take()
-			wantLogged(t, log, want)
+			wantLogged(t, log, test.want...)
 			if strings.Contains(log, `msg="holdfast: error"`) {
 				t.Errorf("a failure has no words of its own:\n%s", log)
 			}
-		}
-	})
-}
-
-// A release whose outcome is known is not retried.
-func TestReleaseWithAKnownOutcomeIsLoggedAsFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		out, logger := logOf(slog.LevelInfo)
-		refused := driver.Errorf("the store is %w", holdfast.ErrClosed)
-		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRelease: {Refuse: refused}}[op]
 		})
-		if err := locktest.MustLock(t, locktest.NewClient(t, f, logger), "job").Release(t.Context()); !errors.Is(err, holdfast.ErrClosed) {
-			t.Errorf("Release: %v", err)
-		}
-		synctest.Wait()
-		wantLogged(t, out.Take(), `level=WARN msg="holdfast: release failed" lock=job`)
-	})
+	}
 }
 
 // A loss is a warning, so acquiring the lock again is logged at the default level too.
@@ -128,12 +105,8 @@ func TestElectionIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out, logger := logOf(slog.LevelInfo)
 		c := locktest.NewClient(t, memory.New(), logger)
-		r, err := holdfast.NewLeaderAwareRunner(c, "job")
-		if err != nil {
-			t.Fatal(err)
-		}
-		calls := 0
-		err = r.Run(t.Context(), func(ctx context.Context) error {
+		r, calls := locktest.NewRunner(t, c), 0
+		err := r.Run(t.Context(), func(ctx context.Context) error {
 			if calls++; calls > 1 {
 				return nil
 			}

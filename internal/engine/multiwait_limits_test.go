@@ -16,9 +16,13 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// A panic of the driver while the patience ends goes on at once. A lock that is granted at the same moment is released.
+// A panic of the driver while the patience ends goes on at once, in the caller's goroutine. Nothing stays held, also if a lock is
+// granted at the same moment.
 func TestGrantDuringAPanicIsReleased(t *testing.T) {
-	for _, granted := range []bool{false, true} {
+	for _, test := range []struct {
+		release int32 // of a, which panics
+		granted bool
+	}{{1, false}, {2, false}, {2, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.NewStore()
 			leader := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "b")
@@ -27,10 +31,10 @@ func TestGrantDuringAPanicIsReleased(t *testing.T) {
 			c := locktest.NewClient(t, driver.Intercept(locktest.NewFaulty(t, store.Locker(), nil),
 				func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
 					switch {
-					case call.Method == driver.MethodRelease && call.Lease.Name == "a" && once.Add(1) == 2:
+					case call.Method == driver.MethodRelease && call.Lease.Name == "a" && once.Add(1) == test.release:
 						close(panicked) // the first release comes before the wait
 						panic("broken driver")
-					case granted && call.Method == driver.MethodTryAcquire && call.Request.Name == "b" && asked.Add(1) == 2:
+					case test.granted && call.Method == driver.MethodTryAcquire && call.Request.Name == "b" && asked.Add(1) == 2:
 						<-panicked
 						_ = leader.Release(t.Context())
 						ctx = context.WithoutCancel(ctx)

@@ -36,30 +36,28 @@ func TestSeveralNamesUnderContention(t *testing.T) {
 		"one client":       {func(m *locktest.MultiContention) { m.Clients = -m.Clients }, 12},
 		"single locks too": {func(m *locktest.MultiContention) { m.Singles = 20 }, 12},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := locktest.FiftyOfTwenty(20, 5*time.Millisecond)
-				change.m(&m)
-				store, clients := memory.NewStore(), 1
-				if m.Clients > 0 {
-					clients = m.Clients
+		locktest.Bubble(t, what, func(t *testing.T) {
+			m := locktest.FiftyOfTwenty(20, 5*time.Millisecond)
+			change.m(&m)
+			store, clients := memory.NewStore(), 1
+			if m.Clients > 0 {
+				clients = m.Clients
+			}
+			m.Clients = max(m.Clients, -m.Clients)
+			var all []*holdfast.Client
+			for range clients {
+				all = append(all, locktest.NewClient(t, distant(store)))
+			}
+			r := m.Run(t, func(i int) *holdfast.Client { return all[i%clients] })
+			t.Log(r)
+			if r.Unfairness() > change.means || r.Holds != m.Clients*m.Rounds {
+				t.Errorf("the longest wait is %.1f times the mean, after %d holds", r.Unfairness(), r.Holds)
+			}
+			for _, name := range locktest.Names("account-", m.Names) {
+				if locktest.IsHeld(t, store, name) {
+					t.Errorf("%s is held in the end", name)
 				}
-				m.Clients = max(m.Clients, -m.Clients)
-				var all []*holdfast.Client
-				for range clients {
-					all = append(all, locktest.NewClient(t, distant(store)))
-				}
-				r := m.Run(t, func(i int) *holdfast.Client { return all[i%clients] })
-				t.Log(r)
-				if r.Unfairness() > change.means || r.Holds != m.Clients*m.Rounds {
-					t.Errorf("the longest wait is %.1f times the mean, after %d holds", r.Unfairness(), r.Holds)
-				}
-				for _, name := range locktest.Names("account-", m.Names) {
-					if locktest.IsHeld(t, store, name) {
-						t.Errorf("%s is held in the end", name)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -134,55 +132,56 @@ func TestNestedOrderDoesNotDeadlock(t *testing.T) {
 	})
 }
 
-// If the context ends while a caller waits, it holds nothing, has no position, and the error says what was taken.
+// When a wait ends, by its context or by Shutdown, the caller holds nothing, has no position, and the error says what was taken.
 func TestWaitForSeveralNamesEnds(t *testing.T) {
-	for _, after := range []time.Duration{100 * time.Millisecond, time.Minute} { // with and without the others held
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "b")
-			c := locktest.NewClient(t, store.Locker())
+	names := []string{"a", "b", "c"}
+	ends := func(after time.Duration) func(t *testing.T, c *holdfast.Client) error {
+		return func(t *testing.T, c *holdfast.Client) error {
 			ctx, cancel := context.WithTimeout(t.Context(), after)
 			defer cancel()
-			_, err := c.LockAll(ctx, []string{"a", "b", "c"})
-			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, holdfast.ErrHeld) {
+			_, err := c.LockAll(ctx, names)
+			if !errors.Is(err, holdfast.ErrHeld) {
 				t.Errorf("err = %v", err)
 			}
-			for _, name := range []string{"a", "c"} {
-				if locktest.IsHeld(t, store, name) {
-					t.Errorf("%s is held", name)
-				}
-			}
-			time.Sleep(10 * time.Second)
-			if r, err := c.Inspect(t.Context(), "b"); err != nil || r.Waiters != 0 {
-				t.Errorf("%d wait for b, %v", r.Waiters, err)
-			}
-		})
+			return err
+		}
 	}
-}
-
-// Shutdown ends a wait; what was held meanwhile is released.
-func TestShutdownDuringTheWaitForSeveralNames(t *testing.T) {
-	for _, managed := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "b")
-			c := locktest.NewClient(t, store.Locker())
+	shut := func(call func(ctx context.Context, c *holdfast.Client) error) func(t *testing.T, c *holdfast.Client) error {
+		return func(t *testing.T, c *holdfast.Client) error {
 			ended := make(chan error, 1)
-			go func() {
-				if managed {
-					ended <- c.DoAll(t.Context(), []string{"a", "b"}, locktest.EmptyTask)
-					return
-				}
-				_, err := c.LockAll(t.Context(), []string{"a", "b"})
-				ended <- err
-			}()
+			go func() { ended <- call(t.Context(), c) }()
 			synctest.Wait()
 			locktest.ShutDown(t, c)
-			if err := <-ended; !errors.Is(err, holdfast.ErrClosed) {
+			return <-ended
+		}
+	}
+	for what, test := range map[string]struct {
+		end  func(t *testing.T, c *holdfast.Client) error
+		want error
+	}{
+		"while the others are held": {ends(100 * time.Millisecond), context.DeadlineExceeded},
+		"later":                     {ends(time.Minute), context.DeadlineExceeded},
+		"Shutdown, LockAll": {shut(func(ctx context.Context, c *holdfast.Client) error {
+			_, err := c.LockAll(ctx, names)
+			return err
+		}), holdfast.ErrClosed},
+		"Shutdown, DoAll": {shut(func(ctx context.Context, c *holdfast.Client) error {
+			return c.DoAll(ctx, names, locktest.EmptyTask)
+		}), holdfast.ErrClosed},
+	} {
+		locktest.Bubble(t, what, func(t *testing.T) {
+			store := memory.NewStore()
+			other := locktest.NewClient(t, store.Locker())
+			locktest.MustLock(t, other, "b")
+			if err := test.end(t, locktest.NewClient(t, store.Locker())); !errors.Is(err, test.want) {
 				t.Errorf("err = %v", err)
 			}
-			if locktest.IsHeld(t, store, "a") {
-				t.Error("still held")
+			if locktest.IsHeld(t, store, "a") || locktest.IsHeld(t, store, "c") {
+				t.Error("a or c is held")
+			}
+			time.Sleep(10 * time.Second)
+			if r, err := other.Inspect(t.Context(), "b"); err != nil || r.Waiters != 0 {
+				t.Errorf("%d wait for b, %v", r.Waiters, err)
 			}
 		})
 	}
@@ -234,37 +233,6 @@ func TestSeveralNamesOneDenied(t *testing.T) {
 		if locktest.IsHeld(t, store, "a") {
 			t.Error("a is held")
 		}
-	})
-}
-
-// A panic of the driver goes on in the caller's goroutine; nothing stays held.
-func TestPanicDuringTheWaitForSeveralNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "b")
-		var panics atomic.Int32
-		c := locktest.NewClient(t, driver.Intercept(locktest.NewFaulty(t, store.Locker(), nil),
-			func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
-				if call.Method == driver.MethodRelease && call.Lease.Name == "a" && panics.Add(1) == 1 {
-					panic("broken driver")
-				}
-				return next(ctx, call)
-			}))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("no panic")
-				}
-			}()
-			_, _ = c.LockAll(ctx, []string{"a", "b"})
-		}()
-		time.Sleep(time.Minute)
-		if locktest.IsHeld(t, store, "a") {
-			t.Error("still held")
-		}
-		locktest.ShutDown(t, c)
 	})
 }
 

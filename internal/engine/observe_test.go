@@ -150,50 +150,48 @@ func TestObserveYieldsErrorsWithABackoff(t *testing.T) {
 		"refused":  {func(context.Context) error { return locktest.ErrInjected }, locktest.ErrInjected, 3},
 		"no reply": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, context.DeadlineExceeded, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				holder := locktest.NewClient(t, store.Locker())
-				h := locktest.MustLock(t, holder, "job")
-				l := newInspected(store.Locker())
-				stop := make(chan struct{})
-				l.watch = floodEvery(time.Millisecond, stop)
-				o := observe(t, locktest.NewClient(t, l), "job", holdfast.WithRequestTimeout(time.Second))
-				if got := o.next(); len(got) != 1 || got[0].record.Token != h.Token() {
-					t.Fatalf("held: %+v", got)
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			holder := locktest.NewClient(t, store.Locker())
+			h := locktest.MustLock(t, holder, "job")
+			l := newInspected(store.Locker())
+			stop := make(chan struct{})
+			l.watch = floodEvery(time.Millisecond, stop)
+			o := observe(t, locktest.NewClient(t, l), "job", holdfast.WithRequestTimeout(time.Second))
+			if got := o.next(); len(got) != 1 || got[0].record.Token != h.Token() {
+				t.Fatalf("held: %+v", got)
+			}
+			l.fail(tt.inject)
+			time.Sleep(10 * time.Second)
+			for i, y := range o.next() {
+				if !errors.Is(y.err, tt.want) || y.record.State != 0 {
+					t.Errorf("yield %d: %+v", i, y)
 				}
-				l.fail(tt.inject)
-				time.Sleep(10 * time.Second)
-				for i, y := range o.next() {
-					if !errors.Is(y.err, tt.want) || y.record.State != 0 {
-						t.Errorf("yield %d: %+v", i, y)
-					}
+			}
+			failing := len(l.reads.all())
+			time.Sleep(10 * time.Minute)
+			got := o.next()
+			// A read may be under way at the beginning and at the end.
+			if n := len(l.reads.all()) - failing; max(n-len(got), len(got)-n) > 1 || n < 10*60/5 || n > 10*60/2 {
+				t.Errorf("%d reads of a failing backend in 10 minutes, %d yields", n, len(got))
+			}
+			for i := range got[1:] { // a backoff of 2.5 s, jittered by a quarter, and the time of the read
+				if d := got[i+1].after - got[i].after; d < 1800*time.Millisecond || d > 4200*time.Millisecond {
+					t.Fatalf("yield %d after %v: %+v", i+1, d, got[i+1])
 				}
-				failing := len(l.reads.all())
-				time.Sleep(10 * time.Minute)
-				got := o.next()
-				// A read may be under way at the beginning and at the end.
-				if n := len(l.reads.all()) - failing; max(n-len(got), len(got)-n) > 1 || n < 10*60/5 || n > 10*60/2 {
-					t.Errorf("%d reads of a failing backend in 10 minutes, %d yields", n, len(got))
-				}
-				for i := range got[1:] { // a backoff of 2.5 s, jittered by a quarter, and the time of the read
-					if d := got[i+1].after - got[i].after; d < 1800*time.Millisecond || d > 4200*time.Millisecond {
-						t.Fatalf("yield %d after %v: %+v", i+1, d, got[i+1])
-					}
-				}
-				l.fail(func(context.Context) error { return nil })
-				time.Sleep(time.Minute)
-				if got := o.next(); slices.ContainsFunc(got, func(y yield) bool { return y.err == nil }) || len(got) > 1 {
-					t.Errorf("the same holder was yielded again: %+v", got)
-				}
-				// The next failure begins with a short backoff.
-				l.fail(tt.inject)
-				time.Sleep(3 * time.Second)
-				if got := o.next(); len(got) < tt.again {
-					t.Errorf("after a reply: %+v", got)
-				}
-				close(stop)
-			})
+			}
+			l.fail(func(context.Context) error { return nil })
+			time.Sleep(time.Minute)
+			if got := o.next(); slices.ContainsFunc(got, func(y yield) bool { return y.err == nil }) || len(got) > 1 {
+				t.Errorf("the same holder was yielded again: %+v", got)
+			}
+			// The next failure begins with a short backoff.
+			l.fail(tt.inject)
+			time.Sleep(3 * time.Second)
+			if got := o.next(); len(got) < tt.again {
+				t.Errorf("after a reply: %+v", got)
+			}
+			close(stop)
 		})
 	}
 }
@@ -285,45 +283,41 @@ func TestObserveEnds(t *testing.T) {
 			}
 		})
 	}
-	t.Run("by its consumer", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l := newInspected(memory.New()).withWatcher(true)
-			c := locktest.NewClient(t, l)
-			for _, err := range c.Observe(t.Context(), "job") {
-				if err != nil {
-					t.Error(err)
-				}
-				break
+	locktest.Bubble(t, "by its consumer", func(t *testing.T) {
+		l := newInspected(memory.New()).withWatcher(true)
+		c := locktest.NewClient(t, l)
+		for _, err := range c.Observe(t.Context(), "job") {
+			if err != nil {
+				t.Error(err)
 			}
-			l.fail(func(context.Context) error { return locktest.ErrInjected })
-			for _, err := range c.Observe(t.Context(), "job") {
-				if !errors.Is(err, locktest.ErrInjected) {
-					t.Errorf("yielded %v", err)
-				}
-				break
+			break
+		}
+		l.fail(func(context.Context) error { return locktest.ErrInjected })
+		for _, err := range c.Observe(t.Context(), "job") {
+			if !errors.Is(err, locktest.ErrInjected) {
+				t.Errorf("yielded %v", err)
 			}
-			if n := len(l.reads.all()); n != 2 || l.watches.Load() != 0 {
-				t.Errorf("%d reads, %d watches", n, l.watches.Load())
-			}
-		})
+			break
+		}
+		if n := len(l.reads.all()); n != 2 || l.watches.Load() != 0 {
+			t.Errorf("%d reads, %d watches", n, l.watches.Load())
+		}
 	})
-	t.Run("before it began", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l := newInspected(memory.New())
-			c := locktest.NewClient(t, l)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			for r, err := range c.Observe(ctx, "job") {
-				t.Errorf("after its context: %v, %v", r, err)
-			}
-			locktest.ShutDown(t, c)
-			for r, err := range c.Observe(t.Context(), "job") {
-				t.Errorf("after Shutdown: %v, %v", r, err)
-			}
-			if n := len(l.reads.all()); n != 0 {
-				t.Errorf("%d reads", n)
-			}
-		})
+	locktest.Bubble(t, "before it began", func(t *testing.T) {
+		l := newInspected(memory.New())
+		c := locktest.NewClient(t, l)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for r, err := range c.Observe(ctx, "job") {
+			t.Errorf("after its context: %v, %v", r, err)
+		}
+		locktest.ShutDown(t, c)
+		for r, err := range c.Observe(t.Context(), "job") {
+			t.Errorf("after Shutdown: %v, %v", r, err)
+		}
+		if n := len(l.reads.all()); n != 0 {
+			t.Errorf("%d reads", n)
+		}
 	})
 }
 

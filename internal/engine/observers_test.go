@@ -3,10 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"testing"
@@ -16,109 +13,40 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// An observer that ends its goroutine, as t.FailNow does, is notified of later events all the
-// same.
+// An observer that ends its goroutine, as t.FailNow does, is notified of later events all the same, also during Shutdown, which
+// lets nothing begin any more while events still wait.
 func TestObserverMayEndItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(holdfast.Event) {
-			if n++; n == 1 {
-				runtime.Goexit()
-			}
+			time.Sleep(time.Second)
+			n++
+			runtime.Goexit()
 		}))
 		for range 5 {
 			_ = locktest.MustLock(t, c, "job").Release(t.Context())
 		}
-		synctest.Wait()
+		time.Sleep(time.Minute)
 		if n != 10 {
 			t.Errorf("the observer was notified of %d events of 10", n)
 		}
-	})
-}
-
-// So it is during Shutdown, which lets nothing begin any more while events still wait.
-func TestObserverMayEndItsGoroutineDuringShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var seen []holdfast.EventType
-		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) {
-			time.Sleep(time.Second) // meanwhile Shutdown waits
-			seen = append(seen, e.Type)
-			runtime.Goexit()
-		}))
 		locktest.MustLock(t, c, "one")
 		locktest.MustLock(t, c, "two")
-		locktest.ShutDown(t, c)
-		if len(seen) != 4 { // both locks are acquired and released
-			t.Errorf("the observer was notified of %v only", seen)
+		locktest.ShutDown(t, c) // it releases both locks
+		if n != 14 {
+			t.Errorf("the observer was notified of %d events of 14", n)
 		}
 	})
 }
 
-// A log handler that panics does not end the program.
+// A log handler that panics does not end the program, which is this test.
 func TestPanickingLogHandler(t *testing.T) {
-	const mark = "HOLDFAST_TEST_PANIC"
-	if os.Getenv(mark) != "" {
-		c, err := holdfast.New(memory.New(), holdfast.WithLogger(slog.New(panicking{slog.DiscardHandler})))
-		if err != nil {
-			t.Fatal(err)
-		}
-		locktest.MustLock(t, c, "job")
-		_ = c.Shutdown(t.Context())
-		return
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPanickingLogHandler$")
-	cmd.Env = append(os.Environ(), mark+"=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("the program ended: %v\n%.300s", err, out)
-	}
-}
-
-// A loss is reported before the acquisition that follows it in the same process.
-func TestEventsAreInOrder(t *testing.T) {
-	store := memory.NewStore()
-	admin := store.Locker()
-	for round := range 300 {
-		var seen locktest.Events
-		c, err := holdfast.New(locktest.NewFaulty(t, store.Locker(), nil), holdfast.WithLogger(slog.New(slog.DiscardHandler)),
-			holdfast.WithObserver(seen.Observe), holdfast.WithTTL(30*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, err := c.Lock(context.Background(), "job")
-		if err != nil {
-			t.Fatal(err)
-		}
-		next := make(chan error, 1)
-		go func() {
-			_, err := c.Lock(context.Background(), "job")
-			next <- err
-		}()
-		if err := admin.BreakNow(context.Background(), "job", driver.BreakAnybody()); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-next; err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Shutdown(context.Background()); err != nil && !errors.Is(err, holdfast.ErrClosed) {
-			t.Fatal(err)
-		}
-		_ = first
-		held := 0
-		for _, e := range seen.Types() {
-			switch e {
-			case holdfast.EventAcquired:
-				if held++; held > 1 {
-					t.Fatalf("round %d: %v", round, seen.Types())
-				}
-			case holdfast.EventLost, holdfast.EventReleased:
-				held--
-			}
-		}
-	}
+	c := locktest.NewClient(t, memory.New(), holdfast.WithLogger(slog.New(panicking{slog.DiscardHandler})))
+	locktest.MustLock(t, c, "job")
+	locktest.ShutDown(t, c)
 }
 
 // A holder whose owner the backend does not name for a moment is not reported again.
@@ -181,24 +109,16 @@ func TestObserversDelayNothing(t *testing.T) {
 	})
 }
 
-// For each name of a LeaseManager 4 more events wait for a slow observer. Each further event counts once, with the next one that fits.
+// For each name of a LeaseManager 4 more events wait for a slow observer. Each further event counts once, with the next one that fits,
+// and a hook is notified of it.
 func TestEventsThatWaitForAnObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen locktest.Events
 		gate := make(chan struct{})
-		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) { <-gate; seen.Observe(e) }))
-		m, err := leases.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := make([]string, 25)
-		for i := range names {
-			names[i] = fmt.Sprint("name-", i)
-		}
+		c, hook := newHooked(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) { <-gate; seen.Observe(e) }))
+		m, names := locktest.NewManager(t, c), locktest.Names("name-", 25)
 		for range 2 { // names that were added before add nothing
-			if err := m.Add(names...); err != nil {
-				t.Fatal(err)
-			}
+			locktest.MustAdd(t, m, names...)
 		}
 		time.Sleep(time.Second)
 		change := func() {
@@ -222,6 +142,10 @@ func TestEventsThatWaitForAnObserver(t *testing.T) {
 		}
 		if n := len(dropped); n != waited+2 || dropped[waited] != emitted-waited || slices.Max(dropped[:waited]) != 0 || dropped[n-1] != 0 {
 			t.Errorf("%d events, of which these were dropped before the last ones: %v, want %d", n, dropped[n-3:], emitted-waited)
+		}
+		lines := hook.Take(false)
+		if n := len(lines) - len(slices.DeleteFunc(lines, func(l string) bool { return l == "dropped" })); n != emitted-waited {
+			t.Errorf("the hook was notified of %d dropped events, want %d", n, emitted-waited)
 		}
 	})
 }

@@ -68,36 +68,34 @@ func TestDriverPanics(t *testing.T) {
 		}},
 	} {
 		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprint(what, " ", after), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := memory.NewStore()
-					c, hook := newHooked(t, panics(store.Locker(), test.method, after), holdfast.WithTTL(time.Minute))
-					func() {
-						defer func() {
-							if recover() == nil {
-								t.Error("the caller sees no panic")
-							}
-						}()
-						test.call(t.Context(), c)
-					}()
-					limited, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					defer cancel()
-					h, err := c.Lock(limited, "job")
-					if err != nil {
-						t.Fatalf("the next Lock: %v", err)
-					}
-					if err := h.Release(limited); err != nil {
-						t.Error(err)
-					}
-					if err := c.Shutdown(limited); err != nil {
-						t.Errorf("Shutdown: %v", err)
-					}
-					for _, kind := range []telemetry.Kind{telemetry.Acquire, telemetry.Hold, telemetry.Release, telemetry.Call} {
-						if n := hook.Open(kind); n != 0 {
-							t.Errorf("the hook saw the beginning, but not the end, of %d operations of kind %d", n, kind)
+			locktest.Bubble(t, fmt.Sprint(what, " ", after), func(t *testing.T) {
+				store := memory.NewStore()
+				c, hook := newHooked(t, panics(store.Locker(), test.method, after), holdfast.WithTTL(time.Minute))
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Error("the caller sees no panic")
 						}
+					}()
+					test.call(t.Context(), c)
+				}()
+				limited, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				h, err := c.Lock(limited, "job")
+				if err != nil {
+					t.Fatalf("the next Lock: %v", err)
+				}
+				if err := h.Release(limited); err != nil {
+					t.Error(err)
+				}
+				if err := c.Shutdown(limited); err != nil {
+					t.Errorf("Shutdown: %v", err)
+				}
+				for _, kind := range []telemetry.Kind{telemetry.Acquire, telemetry.Hold, telemetry.Release, telemetry.Call} {
+					if n := hook.Open(kind); n != 0 {
+						t.Errorf("the hook saw the beginning, but not the end, of %d operations of kind %d", n, kind)
 					}
-				})
+				}
 			})
 		}
 	}
@@ -108,42 +106,40 @@ func TestDriverPanics(t *testing.T) {
 func TestDriverPanicsDuringShutdown(t *testing.T) {
 	const holds = 10
 	for method, most := range map[driver.Method]int{driver.MethodRelease: 1, driver.MethodReleaseBatch: holds} {
-		t.Run(string(method), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				slow := driver.Intercept(memory.NewStore().Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
-					if call.Method == driver.MethodRelease {
-						time.Sleep(time.Millisecond)
-					}
-					return next(ctx, call)
-				})
-				c := locktest.NewClient(t, panics(slow, method, false))
-				var work sync.WaitGroup
-				var panicked atomic.Int64
-				for i := range holds {
-					work.Go(func() {
-						defer func() {
-							if p := recover(); p != nil {
-								panicked.Add(1)
-								if !strings.Contains(fmt.Sprint(p), "oops") || !strings.Contains(fmt.Sprint(p), "panic_test.go") {
-									t.Errorf("%v", p)
-								}
-							}
-						}()
-						_ = c.Do(t.Context(), fmt.Sprint("job ", i), func(ctx context.Context) error {
-							<-ctx.Done()
-							return nil
-						})
-					})
+		locktest.Bubble(t, string(method), func(t *testing.T) {
+			slow := driver.Intercept(memory.NewStore().Locker(), func(ctx context.Context, call driver.Call, next driver.Next) driver.Answer {
+				if call.Method == driver.MethodRelease {
+					time.Sleep(time.Millisecond)
 				}
-				synctest.Wait()
-				if err := c.Shutdown(t.Context()); err != nil {
-					t.Errorf("Shutdown: %v", err)
-				}
-				work.Wait()
-				if n := int(panicked.Load()); n < 1 || n > most || most > 1 && n < 2 {
-					t.Errorf("%d callers saw the panic", n)
-				}
+				return next(ctx, call)
 			})
+			c := locktest.NewClient(t, panics(slow, method, false))
+			var work sync.WaitGroup
+			var panicked atomic.Int64
+			for i := range holds {
+				work.Go(func() {
+					defer func() {
+						if p := recover(); p != nil {
+							panicked.Add(1)
+							if !strings.Contains(fmt.Sprint(p), "oops") || !strings.Contains(fmt.Sprint(p), "panic_test.go") {
+								t.Errorf("%v", p)
+							}
+						}
+					}()
+					_ = c.Do(t.Context(), fmt.Sprint("job ", i), func(ctx context.Context) error {
+						<-ctx.Done()
+						return nil
+					})
+				})
+			}
+			synctest.Wait()
+			if err := c.Shutdown(t.Context()); err != nil {
+				t.Errorf("Shutdown: %v", err)
+			}
+			work.Wait()
+			if n := int(panicked.Load()); n < 1 || n > most || most > 1 && n < 2 {
+				t.Errorf("%d callers saw the panic", n)
+			}
 		})
 	}
 }

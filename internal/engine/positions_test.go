@@ -40,12 +40,7 @@ func TestLateRequestLeavesNoPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		deadHolder(t, store, "job", time.Hour)
-		c := locktest.NewClient(t, queued(t, store, func(op string, n int, _ holdfast.Lease) (fault locktest.Fault) {
-			if op == locktest.OpAcquire {
-				fault.Late = 3 * time.Second
-			}
-			return fault
-		}))
+		c := locktest.NewClient(t, queued(t, store, locktest.Each(locktest.OpAcquire, locktest.Fault{Late: 3 * time.Second})))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := c.Lock(ctx, "job"); !errors.Is(err, context.DeadlineExceeded) {
@@ -66,12 +61,7 @@ func TestLateRequestLeavesNoPosition(t *testing.T) {
 func TestLateRequestAfterAGrantLeavesNoPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.NewClient(t, queued(t, store, func(op string, n int, _ holdfast.Lease) (fault locktest.Fault) {
-			if op == locktest.OpAcquire && n == 1 {
-				fault.Late = 5 * time.Second
-			}
-			return fault
-		}))
+		c := locktest.NewClient(t, queued(t, store, locktest.First(locktest.OpAcquire, locktest.Fault{Late: 5 * time.Second})))
 		h := locktest.MustLock(t, c, "job", holdfast.WithRequestTimeout(time.Second))
 		_ = h.Release(t.Context())
 		deadHolder(t, store, "job", time.Hour)

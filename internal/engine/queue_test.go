@@ -52,29 +52,27 @@ func TestThousandLocalWaitersAreServedInOrder(t *testing.T) {
 
 func TestOnlyTheFirstWaiterSendsRequests(t *testing.T) {
 	for _, batchReads := range []bool{false, true} {
-		t.Run(fmt.Sprintf("batch reads %v", batchReads), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				holder := locktest.NewClient(t, store.Locker())
-				h := locktest.MustLock(t, holder, "job")
-				f := locktest.NewFaulty(t, store.Locker(), nil)
-				f.NoBatchReads = !batchReads
-				c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
-				var wg sync.WaitGroup
-				for range 100 {
-					wg.Go(func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()) })
-				}
-				time.Sleep(10 * time.Minute)
-				// 6 polls a minute. The holder renews, so its expiry never comes.
-				if n := f.Total(); n < 50 || n > 90 {
-					t.Errorf("100 waiters made %d calls in 10 minutes at a poll interval of 10 s", n)
-				}
-				if n := f.Count(locktest.OpAcquire); batchReads && n != 1 {
-					t.Errorf("%d requests although reads are possible", n)
-				}
-				_ = h.Release(t.Context())
-				wg.Wait()
-			})
+		locktest.Bubble(t, fmt.Sprintf("batch reads %v", batchReads), func(t *testing.T) {
+			store := memory.NewStore()
+			holder := locktest.NewClient(t, store.Locker())
+			h := locktest.MustLock(t, holder, "job")
+			f := locktest.NewFaulty(t, store.Locker(), nil)
+			f.NoBatchReads = !batchReads
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()) })
+			}
+			time.Sleep(10 * time.Minute)
+			// 6 polls a minute. The holder renews, so its expiry never comes.
+			if n := f.Total(); n < 50 || n > 90 {
+				t.Errorf("100 waiters made %d calls in 10 minutes at a poll interval of 10 s", n)
+			}
+			if n := f.Count(locktest.OpAcquire); batchReads && n != 1 {
+				t.Errorf("%d requests although reads are possible", n)
+			}
+			_ = h.Release(t.Context())
+			wg.Wait()
 		})
 	}
 }
@@ -114,9 +112,7 @@ func TestCanceledWaiterIsSkipped(t *testing.T) {
 // A hold that is lost and never released does not keep the lock from this process's own waiters.
 func TestLocalWaiterSucceedsALostHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := locktest.FaultyClient(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpRenew: {Refuse: locktest.ErrInjected}}[op]
-		})
+		c := locktest.FaultyClient(t, memory.NewStore().Locker(), locktest.Each(locktest.OpRenew, locktest.Fault{Refuse: locktest.ErrInjected}))
 		first := locktest.MustLock(t, c, "job")
 		start := time.Now()
 		second := locktest.MustLock(t, c, "job")
@@ -129,36 +125,32 @@ func TestLocalWaiterSucceedsALostHold(t *testing.T) {
 
 // A release by this process wakes this process's first waiter, also during that waiter's turn.
 func TestOwnReleaseWakesTheFirstWaiter(t *testing.T) {
-	t.Run("of a lost hold", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			under := locktest.NewFaulty(t, memory.New(), locktest.Refuse(locktest.OpRenew))
-			c := locktest.NewClient(t, locktest.Anonymous{Locker: under}, holdfast.WithPollInterval(time.Hour), holdfast.WithTTL(30*time.Minute))
-			h := locktest.MustLock(t, c, "job")
-			done := make(chan time.Time)
-			go func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()); done <- time.Now() }()
-			<-h.Context().Done()
-			time.Sleep(time.Second)
-			_ = h.Release(t.Context())
-			freed := time.Now()
-			if d := (<-done).Sub(freed); d > time.Second {
-				t.Errorf("granted %v after the release in the same process", d)
-			}
-		})
+	locktest.Bubble(t, "of a lost hold", func(t *testing.T) {
+		under := locktest.NewFaulty(t, memory.New(), locktest.Refuse(locktest.OpRenew))
+		c := locktest.NewClient(t, locktest.Anonymous{Locker: under}, holdfast.WithPollInterval(time.Hour), holdfast.WithTTL(30*time.Minute))
+		h := locktest.MustLock(t, c, "job")
+		done := make(chan time.Time)
+		go func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()); done <- time.Now() }()
+		<-h.Context().Done()
+		time.Sleep(time.Second)
+		_ = h.Release(t.Context())
+		freed := time.Now()
+		if d := (<-done).Sub(freed); d > time.Second {
+			t.Errorf("granted %v after the release in the same process", d)
+		}
 	})
-	t.Run("of a TryLock in between", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			other := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(time.Hour))
-			done := make(chan time.Time)
-			go func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()); done <- time.Now() }()
-			time.Sleep(time.Second)
-			_ = other.Release(t.Context())
-			_ = locktest.MustTryLock(t, c, "job").Release(t.Context())
-			freed := time.Now()
-			if d := (<-done).Sub(freed); d > time.Second {
-				t.Errorf("granted %v after the release in the same process", d)
-			}
-		})
+	locktest.Bubble(t, "of a TryLock in between", func(t *testing.T) {
+		store := memory.NewStore()
+		other := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+		c := locktest.NewClient(t, locktest.Anonymous{Locker: locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(time.Hour))
+		done := make(chan time.Time)
+		go func() { _ = locktest.MustLock(t, c, "job").Release(t.Context()); done <- time.Now() }()
+		time.Sleep(time.Second)
+		_ = other.Release(t.Context())
+		_ = locktest.MustTryLock(t, c, "job").Release(t.Context())
+		freed := time.Now()
+		if d := (<-done).Sub(freed); d > time.Second {
+			t.Errorf("granted %v after the release in the same process", d)
+		}
 	})
 }

@@ -59,9 +59,11 @@ func TestRandomClocksAndFaults(t *testing.T) {
 				})
 				f.Watcher = p%2 == 0
 				pace := locktest.NewPace(t, ttl, poll)
-				f.Check, paces[pace] = pace.Note, failures
+				paces[pace] = failures
 				var ahead atomic.Int64
-				f.Check = func(_ context.Context, op string) { // a suspend between request and reply
+				f.Check = func(ctx context.Context, op string) {
+					pace.Note(ctx, op)
+					// a suspend between request and reply
 					if op == locktest.OpRenew && n(6) == 0 {
 						ahead.Add(int64(n(40000)) * int64(time.Millisecond))
 					}

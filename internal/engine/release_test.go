@@ -57,18 +57,6 @@ func TestReleaseAgainIsBoundedByItsContext(t *testing.T) {
 	})
 }
 
-// A driver that answers a release with ErrLost has said that this lease does not hold the lock:
-// Release has succeeded.
-func TestReleaseOfALostLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Refuse: holdfast.ErrLost}))
-		h := locktest.MustLock(t, locktest.NewClient(t, f), "job")
-		if err := h.Release(t.Context()); err != nil || f.Count(locktest.OpRelease) != 1 {
-			t.Errorf("Release: %v, after %d requests", err, f.Count(locktest.OpRelease))
-		}
-	})
-}
-
 // Releases that never return do not count towards the limit forever.
 func TestReleasesThatNeverReturnFreeTheLimit(t *testing.T) {
 	for late, ill := range map[time.Duration]int{time.Second: 64, time.Minute: 2000} { // during Shutdown, and after
@@ -104,17 +92,6 @@ func TestReleasesThatNeverReturnFreeTheLimit(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Do returns the error of its function as it is.
-func TestDoReturnsTheErrorOfItsFunction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, failed := locktest.NewClient(t, memory.New()), errors.New("the job failed")
-		if err := c.Do(t.Context(), "job", func(context.Context) error { return failed }); err == nil || err.Error() != failed.Error() ||
-			!errors.Is(err, failed) {
-			t.Errorf("Do: %v", err)
-		}
-	})
 }
 
 // If a function does not begin because the caller has stopped waiting, the error says that, as of any wait that ended.

@@ -157,43 +157,39 @@ func TestADistantProcessHasItsTurn(t *testing.T) {
 // A waiter that leaves or is shut down while it yields to other processes returns at once, and
 // sends no request.
 func TestWaiterLeavesWhileItYields(t *testing.T) {
-	for name, end := range map[string]func(c *holdfast.Client, leave func()){
+	locktest.Rows(t, map[string]func(c *holdfast.Client, leave func()){
 		"leaves":   func(_ *holdfast.Client, leave func()) { leave() },
 		"shutdown": func(c *holdfast.Client, _ func()) { go func() { _ = c.Shutdown(context.Background()) }() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-					return locktest.Fault{Delay: 50 * time.Millisecond}
-				})
-				f.Watcher = true
-				c := locktest.NewClient(t, f)
-				h := locktest.MustLock(t, c, "n")
-				time.Sleep(2 * time.Second)
-				ctx, leave := context.WithCancel(t.Context())
-				defer leave()
-				done := make(chan time.Time)
-				go func() {
-					if _, err := c.Lock(ctx, "n"); !errors.Is(err, context.Canceled) && !errors.Is(err, holdfast.ErrClosed) {
-						t.Errorf("got %v, want canceled or closed", err)
-					}
-					done <- time.Now()
-				}()
-				synctest.Wait()
-				locktest.Release(t, h)
-				synctest.Wait()
-				left, calls := time.Now(), f.Total()
-				end(c, leave)
-				if took := (<-done).Sub(left); took > 10*time.Millisecond {
-					t.Errorf("left after %v", took)
-				}
-				time.Sleep(time.Minute)
-				if n := f.Total() - calls; n != 0 {
-					t.Errorf("%d calls", n)
-				}
-			})
+	}, func(t *testing.T, end func(c *holdfast.Client, leave func())) {
+		f := locktest.NewFaulty(t, memory.NewStore().Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
+			return locktest.Fault{Delay: 50 * time.Millisecond}
 		})
-	}
+		f.Watcher = true
+		c := locktest.NewClient(t, f)
+		h := locktest.MustLock(t, c, "n")
+		time.Sleep(2 * time.Second)
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		done := make(chan time.Time)
+		go func() {
+			if _, err := c.Lock(ctx, "n"); !errors.Is(err, context.Canceled) && !errors.Is(err, holdfast.ErrClosed) {
+				t.Errorf("got %v, want canceled or closed", err)
+			}
+			done <- time.Now()
+		}()
+		synctest.Wait()
+		locktest.Release(t, h)
+		synctest.Wait()
+		left, calls := time.Now(), f.Total()
+		end(c, leave)
+		if took := (<-done).Sub(left); took > 10*time.Millisecond {
+			t.Errorf("left after %v", took)
+		}
+		time.Sleep(time.Minute)
+		if n := f.Total() - calls; n != 0 {
+			t.Errorf("%d calls", n)
+		}
+	})
 }
 
 // If a waiter leaves while it yields to other processes, the next waiter yields in its place.

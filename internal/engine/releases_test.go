@@ -96,47 +96,45 @@ func TestShutdownReleasesInBatches(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				log := &releaseLog{Locker: store.Locker(), onBatch: onBatch}
-				c := locktest.NewClient(t, log, holdfast.WithTTL(time.Hour))
-				const holds = 3000
-				for i := range holds {
-					locktest.MustLock(t, c, fmt.Sprint(i))
-				}
-				start := time.Now()
-				time.AfterFunc(2*time.Minute, func() {
-					held := 0
-					for i := range holds {
-						if locktest.IsHeld(t, store, fmt.Sprint(i)) {
-							held++
-						}
-					}
-					if held > 1 { // the hold whose release makes the call waits for it
-						t.Errorf("after two minutes %d locks are held", held)
-					}
-				})
-				if err := c.Shutdown(t.Context()); err != nil && what != "a batch hangs" {
-					t.Error(err)
-				}
-				took := time.Since(start)
+		locktest.Bubble(t, what, func(t *testing.T) {
+			store := memory.NewStore()
+			log := &releaseLog{Locker: store.Locker(), onBatch: onBatch}
+			c := locktest.NewClient(t, log, holdfast.WithTTL(time.Hour))
+			const holds = 3000
+			for i := range holds {
+				locktest.MustLock(t, c, fmt.Sprint(i))
+			}
+			start := time.Now()
+			time.AfterFunc(2*time.Minute, func() {
+				held := 0
 				for i := range holds {
 					if locktest.IsHeld(t, store, fmt.Sprint(i)) {
-						t.Fatalf("lock %d is left held", i)
+						held++
 					}
 				}
-				if log.most > 4 || slices.Max(log.batches) > 500 || log.singlesAtOnce > 64 {
-					t.Errorf("%d batches of up to %d at once, and %d single releases", log.most, slices.Max(log.batches), log.singlesAtOnce)
+				if held > 1 { // the hold whose release makes the call waits for it
+					t.Errorf("after two minutes %d locks are held", held)
 				}
-				if what == "batches work" && (log.singles > 4 || len(log.batches) > 10 || took > time.Second) {
-					t.Errorf("%d single releases and %d batches took %v", log.singles, len(log.batches), took)
-				}
-				if what != "batches work" && (log.singles < 2 || log.singles > 504) {
-					t.Errorf("%d single releases", log.singles)
-				}
-				t.Logf("%d single releases and batches of %v took %v", log.singles, log.batches, took)
 			})
+			if err := c.Shutdown(t.Context()); err != nil && what != "a batch hangs" {
+				t.Error(err)
+			}
+			took := time.Since(start)
+			for i := range holds {
+				if locktest.IsHeld(t, store, fmt.Sprint(i)) {
+					t.Fatalf("lock %d is left held", i)
+				}
+			}
+			if log.most > 4 || slices.Max(log.batches) > 500 || log.singlesAtOnce > 64 {
+				t.Errorf("%d batches of up to %d at once, and %d single releases", log.most, slices.Max(log.batches), log.singlesAtOnce)
+			}
+			if what == "batches work" && (log.singles > 4 || len(log.batches) > 10 || took > time.Second) {
+				t.Errorf("%d single releases and %d batches took %v", log.singles, len(log.batches), took)
+			}
+			if what != "batches work" && (log.singles < 2 || log.singles > 504) {
+				t.Errorf("%d single releases", log.singles)
+			}
+			t.Logf("%d single releases and batches of %v took %v", log.singles, log.batches, took)
 		})
 	}
 }

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,12 +22,8 @@ import (
 func TestLateGrantMakesNoHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		c := locktest.FaultyClient(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire && n == 1 {
-				return locktest.Fault{Delay: 25 * time.Second, IgnoreContext: true} // TTL less grace
-			}
-			return locktest.Fault{}
-		})
+		c := locktest.FaultyClient(t, store.Locker(), locktest.First(locktest.OpAcquire,
+			locktest.Fault{Delay: 25 * time.Second, IgnoreContext: true})) // TTL less grace
 		if h, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrLost) {
 			t.Errorf("TryLock: %v, %v", h, err)
 		}
@@ -66,37 +61,6 @@ func TestIDOfALateGrantIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// The request of a caller whose context has ended is in doubt, whatever the driver's error looks
-// like: it may be the cause of that context.
-func TestCanceledRequestIsInDoubt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		under := store.Locker()
-		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(
-			ctx context.Context, req driver.Request,
-		) (holdfast.Lease, error) {
-			_, _ = under.TryAcquire(ctx, req) // applied, and the reply comes too late
-			<-ctx.Done()
-			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
-		}})
-		for name, take := range map[string]func(context.Context, string) error{
-			"by TryLock": func(ctx context.Context, name string) error { _, err := c.TryLock(ctx, name); return err },
-			"by Lock":    func(ctx context.Context, name string) error { _, err := c.Lock(ctx, name); return err },
-		} {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(&holdfast.HeldError{Record: holdfast.Record{Name: "another"}}) })
-			start := time.Now()
-			if err := take(ctx, name); err == nil || time.Since(start) != time.Second {
-				t.Errorf("%s after %v: %v", name, time.Since(start), err)
-			}
-			synctest.Wait()
-			if locktest.IsHeld(t, store, name) {
-				t.Errorf("%s: not cleaned up", name)
-			}
-		}
-	})
-}
-
 // After a request that ended with its caller's context, no other slot is tried.
 func TestCanceledCallerTriesNoOtherSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -112,53 +76,6 @@ func TestCanceledCallerTriesNoOtherSlot(t *testing.T) {
 		time.AfterFunc(time.Second, func() { cancel(&holdfast.HeldError{Record: holdfast.Record{Name: "another"}}) })
 		if _, err := c.TryLock(ctx, "pool", holdfast.WithSlots(3)); err == nil || requests != 1 {
 			t.Errorf("%d requests: %v", requests, err)
-		}
-	})
-}
-
-// The cause of the caller's context is not taken for the outcome of a request if the driver
-// returns it: what was acquired by then is cleaned up.
-func TestCauseOfTheContextIsNoOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		under := store.Locker()
-		c := locktest.NewClient(t, locktest.Scripted{Locker: under, OnAcquire: func(
-			ctx context.Context, req driver.Request,
-		) (holdfast.Lease, error) {
-			l, err := under.TryAcquire(ctx, req)
-			if req.Name != "inner" {
-				return l, err
-			}
-			<-ctx.Done() // applied, and the reply comes too late
-			return holdfast.Lease{}, fmt.Errorf("%w: %w", ctx.Err(), context.Cause(ctx))
-		}})
-		time.AfterFunc(time.Second, func() { _ = c.Shutdown(context.Background()) })
-		_ = c.Do(t.Context(), "outer", func(ctx context.Context) error {
-			_, err := c.Lock(ctx, "inner")
-			return err
-		})
-		_ = c.Shutdown(t.Context())
-		if locktest.IsHeld(t, store, "inner") {
-			t.Error("a lock is still taken after Shutdown")
-		}
-	})
-}
-
-// ErrHeld without a record is a known outcome: there is nothing to clean up or to report.
-func TestErrHeldWithoutARecordIsARefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var seen locktest.Events
-		f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpAcquire: {Refuse: &driver.OpError{Op: "acquire", Backend: "x", Name: "job",
-				Err: holdfast.ErrHeld}}}[op]
-		})
-		c := locktest.NewClient(t, f, holdfast.WithObserver(seen.Observe))
-		if _, err := c.TryLock(t.Context(), "job"); !errors.Is(err, holdfast.ErrHeld) {
-			t.Errorf("err = %v", err)
-		}
-		time.Sleep(time.Minute)
-		if f.Count(locktest.OpRelease) > 0 || seen.Count(holdfast.EventError) > 0 {
-			t.Errorf("%d releases, events %v", f.Count(locktest.OpRelease), seen.Types())
 		}
 	})
 }

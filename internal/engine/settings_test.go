@@ -20,50 +20,6 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// Nil arguments are errors, not panics.
-func TestNilArgumentsAreInvalid(t *testing.T) {
-	for name, call := range map[string]func(t *testing.T, c *holdfast.Client) error{
-		"Do without a function": func(t *testing.T, c *holdfast.Client) error { return c.Do(t.Context(), "job", nil) },
-		"TryLock, nil option": func(t *testing.T, c *holdfast.Client) error {
-			_, err := c.TryLock(t.Context(), "job", nil)
-			return err
-		},
-		"New, nil option": func(*testing.T, *holdfast.Client) error {
-			_, err := holdfast.New(memory.New(), nil)
-			return err
-		},
-		"New, nil observer": func(*testing.T, *holdfast.Client) error {
-			_, err := holdfast.New(memory.New(), holdfast.WithObserver(nil))
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := locktest.NewClient(t, memory.New())
-			defer func() {
-				if p := recover(); p != nil {
-					t.Errorf("panic: %v", p)
-				}
-			}()
-			if err := call(t, c); !errors.Is(err, driver.ErrInvalid) {
-				t.Errorf("err = %v, want ErrInvalid", err)
-			}
-		})
-	}
-}
-
-// The error for a connection string in place of a URL does not show its key.
-func TestOpenShowsNoCredential(t *testing.T) {
-	for _, url := range []string{
-		"AccountName=app;AccountKey=s3cretKEYs3cretKEY==;BlobEndpoint=https://app.blob.core.windows.net/",
-		"s3cretKEY@db1:27017/app",
-	} {
-		_, err := driver.Open(t.Context(), url)
-		if err == nil || strings.Contains(err.Error(), "s3cretKEY") {
-			t.Errorf("err = %v", err)
-		}
-	}
-}
-
 // The caller may change its slice after WithData.
 func TestWithDataCopiesItsSlice(t *testing.T) {
 	store := memory.NewStore()
@@ -134,6 +90,10 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		"name empty":           {"", nil, "Name", "1 to 10 bytes"},
 		"name too long":        {strings.Repeat("é", 100), nil, "Name", "1 to 10 bytes"},
 		"name not valid UTF-8": {"\xff", nil, "Name", "valid UTF-8"},
+		"no slots":             {"x", []holdfast.Option{holdfast.WithSlots(0)}, "Slots", "Slots 0 is"},
+		"negative slots":       {"x", []holdfast.Option{holdfast.WithSlots(-1)}, "Slots", "Slots -1 is"},
+		"too many slots":       {"x", []holdfast.Option{holdfast.WithSlots(1001)}, "Slots", "Slots 1001 is"},
+		"name and slot":        {"1234567", []holdfast.Option{holdfast.WithSlots(100)}, "Name", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			check := func(from string, err error) {
@@ -168,6 +128,8 @@ func TestOptionsAreCheckedTogether(t *testing.T) {
 		t.Errorf("default TTL %v", h.Lease().TTL)
 	}
 	_ = h.Release(t.Context())
+	locktest.MustTryLock(t, c, "1234567", holdfast.WithSlots(99))
+	locktest.MustTryLock(t, c, "x", holdfast.WithSlots(1000))
 }
 
 func TestOpen(t *testing.T) {
@@ -180,6 +142,8 @@ func TestOpen(t *testing.T) {
 		"mem:?secret=1&b=2":         "must be one of history",
 		"://u:secret@h":             "mem",
 		"MONGODBX://u:secret@h?a=b": "is the driver imported?",
+		"AccountName=app;AccountKey=secret@secret@==;BlobEndpoint=https://app.blob.core.windows.net/": "", // no URL
+		"secret@db1:27017/app": "",
 	} {
 		_, err := holdfast.Open(t.Context(), raw)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), rule) || strings.Contains(err.Error(), "secret@") {
@@ -220,10 +184,12 @@ func TestNoLeaseIDIsPrinted(t *testing.T) {
 		_, err := c.TryLock(t.Context(), "job")
 		req := driver.Request{Name: "job", ID: id, TTL: time.Second, Data: []byte("data-secret")}
 		synctest.Wait()
+		words := slog.New(slog.NewTextHandler(&out, nil))
 		for _, v := range []any{h.Lease(), req, err, driver.NewRevision(id.Reveal()), []holdfast.Lease{h.Lease()},
-			struct{ L holdfast.Lease }{h.Lease()}} {
-			fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
+			struct{ L holdfast.Lease }{h.Lease()}, h, []any{h}, struct{ H any }{h}, h.Context(), context.WithValue(h.Context(), h, h)} {
+			fmt.Fprintf(&out, "%v %+v %#v %s %q\n", v, v, v, v, v)
 			logger.Info("value", "v", v)
+			words.Info("value", "v", v)
 			b, _ := json.Marshal(v)
 			out.Write(b)
 		}
@@ -232,6 +198,9 @@ func TestNoLeaseIDIsPrinted(t *testing.T) {
 		synctest.Wait()
 		if text := out.String() + log.String() + observed.String(); strings.Contains(text, id.Reveal()) || strings.Contains(text, "data-secret") {
 			t.Errorf("the lease ID or the data is printed:\n%s", text)
+		}
+		if !strings.Contains(out.String(), `hold of the lease of "job"`) {
+			t.Errorf("a hold is not named:\n%s", out.String())
 		}
 		if out.Len() < 500 || log.Len() < 500 || observed.Len() < 500 {
 			t.Error("nothing was printed")

@@ -4,53 +4,98 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast"
-	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// An observer that calls Shutdown gets an error after five seconds: Shutdown waits for it.
-func TestShutdownByAnObserver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c *holdfast.Client
-		done := make(chan error, 2)
-		c = locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) {
-			done <- c.Shutdown(context.Background())
-		}))
-		locktest.MustLock(t, c, "job")
-		if err := <-done; err == nil || !strings.Contains(err.Error(), "an observer or an overrun hook has not returned for 5s") {
-			t.Errorf("Shutdown: %v", err)
+// A function of the program that calls Shutdown, or that waits for a Shutdown of another goroutine, keeps it waiting for a limited time
+// only, although the context has no end.
+func TestShutdownThatAFunctionWaitsFor(t *testing.T) {
+	const observer, hook = "an observer or an overrun hook has not returned for 5s", "a telemetry.Hook has not returned for 5s"
+	method := func(which string, number int32) func(wait func()) holdfast.ClientOption {
+		return func(wait func()) holdfast.ClientOption {
+			var calls atomic.Int32
+			return holdfast.WithHook(badHook{do: func(method string) context.Context {
+				if method == which && calls.Add(1) == number {
+					wait()
+				}
+				return nil
+			}})
 		}
-	})
-}
-
-// An observer that waits for the Shutdown of another goroutine keeps it waiting for a limited time only.
-func TestShutdownWithAnObserverThatWaitsForIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c *holdfast.Client
-		done := make(chan struct{})
-		c = locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(e holdfast.Event) {
-			if e.Type == holdfast.EventReleased {
-				<-done
-			}
-		}))
-		h := locktest.MustLock(t, c, "job")
-		locktest.Release(t, h)
-		err := c.Shutdown(context.Background())
-		if err == nil || !strings.Contains(err.Error(), "observer") {
-			t.Errorf("Shutdown: %v", err)
+	}
+	observes := func(typ holdfast.EventType) func(wait func()) holdfast.ClientOption {
+		return func(wait func()) holdfast.ClientOption {
+			return holdfast.WithObserver(func(e holdfast.Event) {
+				if e.Type == typ {
+					wait()
+				}
+			})
 		}
-		close(done)
-	})
+	}
+	for what, test := range map[string]struct {
+		option func(wait func()) holdfast.ClientOption
+		lost   bool // renewals fail
+		want   string
+	}{
+		"observer":            {observes(holdfast.EventAcquired), false, observer},
+		"observer of the end": {observes(holdfast.EventReleased), false, observer},
+		"overrun hook": {func(wait func()) holdfast.ClientOption {
+			return holdfast.WithOverrunHook(func(holdfast.Event) { wait() })
+		}, true, observer},
+		"Begin":   {method("Begin", 2), false, hook}, // Shutdown does not wait for the first
+		"End":     {method("End", 1), false, hook},
+		"Renewed": {method("Renewed", 1), false, hook},
+		"Lost":    {method("Lost", 1), true, hook},
+	} {
+		for _, itself := range []bool{true, false} {
+			locktest.Bubble(t, fmt.Sprintf("%s, itself %v", what, itself), func(t *testing.T) {
+				var c *holdfast.Client
+				results, shut := make(chan error, 1), make(chan struct{})
+				var faults locktest.Faults
+				if test.lost {
+					faults = locktest.Refuse(locktest.OpRenew)
+				}
+				c = locktest.FaultyClient(t, memory.New(), faults, test.option(func() {
+					if !itself {
+						<-shut
+					} else if err := c.Shutdown(context.Background()); len(results) == 0 {
+						results <- err
+					}
+				}))
+				var locking sync.WaitGroup
+				locking.Go(func() {
+					if h, err := c.Lock(t.Context(), "job"); err == nil {
+						time.Sleep(35 * time.Second)
+						_ = h.Release(context.Background())
+					}
+				})
+				if !itself {
+					time.Sleep(40 * time.Second)
+					begin := time.Now()
+					results <- c.Shutdown(context.Background())
+					if took := time.Since(begin); took > 11*time.Second {
+						t.Errorf("Shutdown took %v", took)
+					}
+				}
+				if err := <-results; err == nil || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("Shutdown: %v", err)
+				}
+				close(shut)
+				locking.Wait()
+			})
+		}
+	}
 }
 
 // Slow observers are waited for as long as their calls return.
@@ -63,24 +108,6 @@ func TestShutdownWaitsForSlowObservers(t *testing.T) {
 		}
 		if err := c.Shutdown(t.Context()); err != nil || n != 6 {
 			t.Errorf("%d events of 6, Shutdown: %v", n, err)
-		}
-	})
-}
-
-// An overrun hook that calls Shutdown and waits does not wait forever.
-func TestShutdownByAnOverrunHook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c *holdfast.Client
-		done := make(chan error, 1)
-		f := locktest.NewFaulty(t, memory.New(), locktest.Refuse(locktest.OpRenew))
-		c = locktest.NewClient(t, f)
-		err := c.Do(t.Context(), "job", func(context.Context) error { time.Sleep(time.Minute); return nil },
-			holdfast.WithOverrunHook(func(holdfast.Event) { done <- c.Shutdown(context.Background()) }))
-		if !errors.Is(err, driver.ErrLost) {
-			t.Errorf("Do: %v", err)
-		}
-		if err := <-done; err == nil || !strings.Contains(err.Error(), "an observer or an overrun hook has not returned for 5s") {
-			t.Errorf("Shutdown: %v", err)
 		}
 	})
 }
@@ -138,29 +165,6 @@ func TestSlowHook(t *testing.T) {
 	})
 }
 
-// A hook that calls Shutdown gets an error, although the context has no end: Shutdown waits for the hook.
-func TestShutdownByAHook(t *testing.T) {
-	for caller, which := range map[string]int32{"Begin": 2, "End": 1, "Renewed": 1} { // Shutdown does not wait for the first Begin
-		synctest.Test(t, func(t *testing.T) {
-			var c *holdfast.Client
-			var err error
-			var calls atomic.Int32
-			c = locktest.NewClient(t, memory.New(), holdfast.WithHook(badHook{do: func(method string) context.Context {
-				if method == caller && calls.Add(1) == which {
-					err = c.Shutdown(context.Background())
-				}
-				return nil
-			}}))
-			_, _ = c.Lock(t.Context(), "job")
-			time.Sleep(25 * time.Second)
-			synctest.Wait()
-			if err == nil || !strings.Contains(err.Error(), "a telemetry.Hook has not returned for 5s") {
-				t.Errorf("%s: Shutdown: %v", caller, err)
-			}
-		})
-	}
-}
-
 // A function of one Client may call Shutdown of another, which does not take it for its own.
 func TestShutdownByAFunctionOfAnotherClient(t *testing.T) {
 	for _, kind := range []string{"hook", "observer", "second call"} {
@@ -212,37 +216,6 @@ type slowClose struct {
 }
 
 func (s slowClose) Close(ctx context.Context) error { <-s.until; return s.Locker.Close(ctx) }
-
-// A hook that waits for the Shutdown of another goroutine keeps it waiting for a limited time only.
-func TestShutdownThatAHookWaitsFor(t *testing.T) {
-	for _, waiter := range []string{"Renewed", "Lost"} {
-		synctest.Test(t, func(t *testing.T) {
-			done := make(chan error, 1)
-			f := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ driver.Lease) locktest.Fault {
-				if op == locktest.OpRenew && waiter == "Lost" {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			})
-			shut := make(chan struct{})
-			c := locktest.NewClient(t, f, holdfast.WithHook(badHook{do: func(method string) context.Context {
-				if method == waiter {
-					<-shut
-				}
-				return nil
-			}}))
-			locktest.MustLock(t, c, "job")
-			time.Sleep(40 * time.Second)
-			begin := time.Now()
-			go func() { done <- c.Shutdown(context.Background()) }()
-			err := <-done
-			if took := time.Since(begin); err == nil || !strings.Contains(err.Error(), "telemetry.Hook") || took > 11*time.Second {
-				t.Errorf("%s: Shutdown after %v: %v", waiter, took, err)
-			}
-			close(shut)
-		})
-	}
-}
 
 // A nil context releases the lock, and so does one whose methods panic: an answered release asks it nothing.
 func TestReleaseWithABadContext(t *testing.T) {

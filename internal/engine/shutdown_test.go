@@ -17,43 +17,27 @@ import (
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// A function of Do may call Shutdown with its own context. The lock is released all the same.
-func TestShutdownWithTheContextOfItsOwnHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		c := locktest.NewClient(t, store.Locker())
-		var shut error
-		_ = c.Do(t.Context(), "job", func(ctx context.Context) error { shut = c.Shutdown(ctx); return nil })
-		time.Sleep(time.Second)
-		if locktest.IsHeld(t, store, "job") {
-			t.Errorf("the function has returned, and the lock is left to expire (Shutdown: %v)", shut)
-		}
-	})
-}
-
 // Close and StepDown of a runner return, also when called from its hooks, observers and health
 // checks.
 func TestRunnerIsEndedFromItsOwnCallbacks(t *testing.T) {
 	run := func(name string, opts func(end func()) []holdfast.RunnerOption, end func(r *holdfast.LeaderAwareRunner),
 		faults func(string, int, holdfast.Lease) locktest.Fault, work locktest.Task) {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				c := locktest.FaultyClient(t, store.Locker(), faults)
-				var r *holdfast.LeaderAwareRunner
-				var once sync.Once
-				took := time.Duration(-1)
-				r = locktest.NewRunner(t, c, opts(func() {
-					once.Do(func() { start := time.Now(); end(r); took = time.Since(start) })
-				})...)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				_ = r.Run(ctx, work)
-				synctest.Wait()
-				if took < 0 || took > time.Minute {
-					t.Errorf("took %v", took)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			c := locktest.FaultyClient(t, store.Locker(), faults)
+			var r *holdfast.LeaderAwareRunner
+			var once sync.Once
+			took := time.Duration(-1)
+			r = locktest.NewRunner(t, c, opts(func() {
+				once.Do(func() { start := time.Now(); end(r); took = time.Since(start) })
+			})...)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			_ = r.Run(ctx, work)
+			synctest.Wait()
+			if took < 0 || took > time.Minute {
+				t.Errorf("took %v", took)
+			}
 		})
 	}
 	health := func(end func()) []holdfast.RunnerOption {
@@ -167,21 +151,44 @@ func TestShutdownCleansUpAfterTryLock(t *testing.T) {
 	}
 }
 
-// The error of Shutdown describes what has not ended, also if no lock is held.
+// The error of Shutdown says what has not returned, also if no lock is held.
 func TestShutdownErrorDescribesWhatIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpAcquire: {Delay: time.Minute, IgnoreContext: true}}[op]
-		})
+	wait := func(t *testing.T, c *holdfast.Client) {
 		go func() { _, _ = c.Lock(context.Background(), "job") }()
-		time.Sleep(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := c.Shutdown(ctx); err == nil || strings.Contains(err.Error(), "expire: :") {
-			t.Errorf("err = %v", err)
-		}
-		time.Sleep(2 * time.Minute)
-	})
+		time.Sleep(7 * time.Second) // the first poll is made
+	}
+	const call = "a call to the backend has not returned: "
+	for op, test := range map[string]struct {
+		held bool // by another process
+		use  func(t *testing.T, c *holdfast.Client)
+		want string
+	}{
+		locktest.OpAcquire: {false, wait, call},
+		locktest.OpInspect: {true, wait, call},
+		locktest.OpRenew: {false, func(t *testing.T, c *holdfast.Client) {
+			h := locktest.MustLock(t, c, "job")
+			time.Sleep(11 * time.Second)
+			locktest.Release(t, h)
+		}, "a renewal "},
+	} {
+		locktest.Bubble(t, op, func(t *testing.T) {
+			store := memory.NewStore()
+			if test.held {
+				locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
+			}
+			f := locktest.NewFaulty(t, store.Locker(), locktest.Each(op, locktest.Fault{Delay: time.Hour, IgnoreContext: true}))
+			c := locktest.NewClient(t, f, holdfast.WithPollInterval(5*time.Second))
+			test.use(t, c)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			start := time.Now()
+			err := c.Shutdown(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "holdfast: shutdown: "+test.want) ||
+				time.Since(start) != 10*time.Second || f.Count(op) != 1 {
+				t.Errorf("Shutdown took %v, with %d calls: %v", time.Since(start), f.Count(op), err)
+			}
+		})
+	}
 }
 
 func TestShutdown(t *testing.T) {
@@ -280,23 +287,6 @@ func TestShutdownWithAnEndedContextAndNothingLeft(t *testing.T) {
 			close(block)
 		})
 	}
-}
-
-// The error of Shutdown says what has not returned, also if it is a renewal alone.
-func TestShutdownNamesTheRenewalItWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.FaultyClient(t, memory.NewStore().Locker(),
-			locktest.Each(locktest.OpRenew, locktest.Fault{Delay: time.Hour, IgnoreContext: true}))
-		h := locktest.MustLock(t, c, "job")
-		time.Sleep(11 * time.Second) // a renewal is under way
-		locktest.Release(t, h)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := c.Shutdown(ctx)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "holdfast: shutdown: a renewal ") {
-			t.Errorf("Shutdown: %v", err)
-		}
-	})
 }
 
 func TestShutdownThatRunsOutOfTime(t *testing.T) {

@@ -166,44 +166,10 @@ func TestSlotsServeLocalWaitersInOrder(t *testing.T) {
 	})
 }
 
-func TestCrashedHolderFreesItsSlot(t *testing.T) {
-	for _, watcher := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			live := locktest.NewClient(t, store.Locker(), holdfast.WithSlots(2))
-			locktest.MustLock(t, live, "pool")
-			dead := store.Locker()
-			defer dead.Close(t.Context())
-			var ends time.Time
-			for slot := range 2 { // whichever is free
-				if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: locktest.SlotRecord("pool", slot), ID: driver.NewLeaseID("dead"),
-					TTL: 20 * time.Second}); err == nil {
-					ends = time.Now().Add(20 * time.Second)
-				}
-			}
-			f := locktest.NewFaulty(t, store.Locker(), nil)
-			f.Watcher = watcher
-			c := locktest.NewClient(t, f, holdfast.WithSlots(2), holdfast.WithPollInterval(time.Hour))
-			locktest.MustLock(t, c, "pool")
-			if late := time.Since(ends); late < 0 || late > 20*time.Millisecond {
-				t.Errorf("granted %v after the expiry", late)
-			}
-		})
-	}
-}
-
 // Promise 10 holds for each slot of a lock.
 func TestNoSlotIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ahead := 24 * time.Hour
-		store := memory.NewStore(memory.WithClock(func() time.Time { return time.Now().Add(ahead) }))
-		dead := store.Locker()
-		defer dead.Close(t.Context())
-		if _, err := dead.TryAcquire(t.Context(), driver.Request{Name: "pool#2", ID: driver.NewLeaseID("dead"),
-			TTL: 20 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
-		ahead = 0
+		store := stuckHolder(t, "pool#2")
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "pool")
 		start := time.Now()
 		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithSlots(2)), "pool")
@@ -230,24 +196,6 @@ func TestSlotInDoubtIsCleanedUp(t *testing.T) {
 			if h.Err() != nil {
 				t.Errorf("the hold is lost: %v", h.Err())
 			}
-		}
-	})
-}
-
-// A slot whose record is damaged does not keep callers from the other slots.
-func TestDamagedSlotLeavesTheOthersUsable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), locktest.Named("", "pool#2", locktest.Fault{Refuse: locktest.ErrInjected}))
-		f.Watcher = true
-		c := locktest.NewClient(t, f, holdfast.WithSlots(3))
-		locktest.MustLock(t, c, "pool")
-		h := locktest.MustLock(t, c, "pool")
-		start := time.Now()
-		time.AfterFunc(time.Minute, func() { _ = h.Release(t.Context()) })
-		locktest.MustLock(t, c, "pool")
-		if d := time.Since(start); d > 80*time.Second {
-			t.Errorf("granted after %v", d)
 		}
 	})
 }
@@ -345,38 +293,6 @@ func TestLockFailsWithinHoldsOfAllItsSlots(t *testing.T) {
 			t.Errorf("nested %v, err = %v", nested, err)
 		}
 	})
-}
-
-func TestInvalidSlots(t *testing.T) {
-	store := memory.NewStore()
-	c := locktest.NewClient(t, store.Locker())
-	limits := store.Locker().Info().Limits
-	for _, tt := range []struct {
-		name         string
-		slots        int
-		field, value string
-	}{
-		{"pool", 0, "Slots", "0"},
-		{"pool", -1, "Slots", "-1"},
-		{"pool", 1001, "Slots", "1001"},
-		{strings.Repeat("x", limits.MaxName-3), 100, "Name", ""},
-	} {
-		var invalid *holdfast.InvalidError
-		_, err := c.TryLock(t.Context(), tt.name, holdfast.WithSlots(tt.slots))
-		if !errors.As(err, &invalid) || invalid.Field != tt.field || tt.value != "" && invalid.Value != tt.value {
-			t.Errorf("%d slots: %v", tt.slots, err)
-		}
-		t.Log(err)
-		if _, err := holdfast.NewLeaderAwareRunner(c, tt.name, holdfast.WithSlots(tt.slots)); !errors.As(err, &invalid) ||
-			invalid.Field != tt.field {
-			t.Errorf("runner with %d slots: %v", tt.slots, err)
-		}
-	}
-	if _, err := holdfast.New(store.Locker(), holdfast.WithSlots(0)); !errors.Is(err, driver.ErrInvalid) {
-		t.Errorf("New: %v", err)
-	}
-	locktest.MustTryLock(t, c, strings.Repeat("x", limits.MaxName-3), holdfast.WithSlots(99))
-	locktest.MustTryLock(t, c, "pool", holdfast.WithSlots(1000))
 }
 
 // The name of another lock's slot is no lock's name: the two would exclude each other.

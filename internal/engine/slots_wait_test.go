@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,51 +73,41 @@ func TestNoRequestsForOwnSlots(t *testing.T) {
 	})
 }
 
-// Requests for a slot whose record is damaged become rarer, although requests for the other slots
-// are answered.
+// A slot whose record is damaged does not keep callers from the other slots. Requests for it become rarer, although requests for the
+// other slots are answered.
 func TestDamagedSlotCostsFewRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		f := locktest.NewFaulty(t, store.Locker(), locktest.Named("", "pool#2", locktest.Fault{Refuse: locktest.ErrInjected}))
-		c := locktest.NewClient(t, f, holdfast.WithSlots(3), holdfast.WithPollInterval(15*time.Second))
-		holder := locktest.NewClient(t, store.Locker())
-		locktest.MustLock(t, holder, "pool")
-		third, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: "pool#3", ID: driver.NewLeaseID("third"), TTL: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		granted := make(chan struct{})
-		go func() { locktest.MustLock(t, c, "pool"); close(granted) }()
-		time.Sleep(10 * time.Minute)
-		if n := f.Count(locktest.OpAcquire); n > 700 { // a plain lock with such a record: 240
-			t.Errorf("%d requests in 10 minutes", n)
-		}
-		start := time.Now()
-		_ = store.Locker().Release(t.Context(), third)
-		<-granted
-		if d := time.Since(start); d > 5*time.Second {
-			t.Errorf("granted after %v", d)
-		}
-	})
-}
-
-// A slot that failed is tried last the next time: the second request at the latest takes the free
-// slot.
-func TestDamagedSlotIsTriedLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for i := range 60 { // the first slot is random
-			f := locktest.NewFaulty(t, memory.New(), func(_ string, _ int, l holdfast.Lease) locktest.Fault {
-				if strings.HasSuffix(l.Name, "#2") {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
+	for _, own := range []bool{false, true} { // the third slot is held by the same process, and it has a Watcher
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.NewStore()
+			f := locktest.NewFaulty(t, store.Locker(), locktest.Named("", "pool#2", locktest.Fault{Refuse: locktest.ErrInjected}))
+			f.Watcher = own
+			c := locktest.NewClient(t, f, holdfast.WithSlots(3), holdfast.WithPollInterval(15*time.Second))
+			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "pool")
+			var release func()
+			if own {
+				h := locktest.MustLock(t, c, "pool")
+				release = func() { locktest.Release(t, h) }
+			} else {
+				third, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: "pool#3", ID: driver.NewLeaseID("third"), TTL: time.Hour})
+				if err != nil {
+					t.Fatal(err)
 				}
-				return locktest.Fault{}
-			})
-			locktest.MustLock(t, locktest.NewClient(t, f, holdfast.WithSlots(2)), fmt.Sprint("pool ", i))
-			if n := f.Count(locktest.OpAcquire); n > 2 {
-				t.Fatalf("%d requests with one of two slots free", n)
+				release = func() { _ = store.Locker().Release(t.Context(), third) }
 			}
-		}
-	})
+			granted := make(chan struct{})
+			go func() { locktest.MustLock(t, c, "pool"); close(granted) }()
+			time.Sleep(10 * time.Minute)
+			if n := f.Count(locktest.OpAcquire); n > 700 { // a plain lock with such a record: 240
+				t.Errorf("%d requests in 10 minutes", n)
+			}
+			start := time.Now()
+			release()
+			<-granted
+			if d := time.Since(start); d > 5*time.Second {
+				t.Errorf("own %v: granted after %v", own, d)
+			}
+		})
+	}
 }
 
 // Callers of the same lock do not all try its first slot first.

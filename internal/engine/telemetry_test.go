@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/driver/telemetry"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -109,15 +107,8 @@ func TestHookOfCalls(t *testing.T) {
 func TestHookOfBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, hook := newHooked(t, memory.New())
-		m, err := leases.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 50 {
-			if err := m.Add(fmt.Sprint("name-", i)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		m := locktest.NewManager(t, c)
+		locktest.MustAdd(t, m, locktest.Names("name-", 50)...)
 		time.Sleep(11 * time.Second)
 		if n := hook.Open(telemetry.Hold); n != 50 {
 			t.Errorf("%d holds", n)
@@ -126,7 +117,7 @@ func TestHookOfBatches(t *testing.T) {
 		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "begin call memory renew of 50") }) {
 			t.Errorf("no call has renewed 50 leases: %d lines", len(lines))
 		}
-		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "renewed hold name-7 as managed, 15s left") }) {
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "renewed hold name-00007 as managed, 15s left") }) {
 			t.Error("no renewal of name-7")
 		}
 		if err := m.Close(t.Context()); err != nil {
@@ -147,14 +138,9 @@ func TestHookOfACampaign(t *testing.T) {
 		other := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "a")
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "b")
 		c, hook := newHooked(t, store.Locker())
-		m, err := leases.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := locktest.NewManager(t, c)
 		for _, name := range []string{"a", "b"} { // Add with both begins with any of them
-			if err := m.Add(name); err != nil {
-				t.Fatal(err)
-			}
+			locktest.MustAdd(t, m, name)
 			synctest.Wait()
 		}
 		time.Sleep(5 * time.Second)
@@ -222,12 +208,7 @@ func TestHookOfALoss(t *testing.T) {
 // A hold ends when its release begins, however late the answer is, and once.
 func TestHookOfALateRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late := locktest.NewFaulty(t, memory.New(), func(op string, _ int, _ driver.Lease) locktest.Fault {
-			if op == locktest.OpRelease {
-				return locktest.Fault{Delay: time.Second}
-			}
-			return locktest.Fault{}
-		})
+		late := locktest.NewFaulty(t, memory.New(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second}))
 		late.Watcher = true
 		c, hook := newHooked(t, late)
 		first := locktest.MustLock(t, c, "job")
@@ -285,17 +266,24 @@ func TestHookOfAReleaseComesAfterTheContext(t *testing.T) {
 	}
 }
 
-// If the release notices that the lease was not renewed in time, the loss is reported before the end.
+// If the release notices that the lease was not renewed in time, which only the clock shows, the loss is reported before the end. Do
+// returns it, and the observers are notified of it.
 func TestHookOfALossThatTheReleaseNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var paused atomic.Int64
+		var suspended atomic.Int64
+		var seen locktest.Events
 		start := time.Now()
-		c, hook := newHooked(t, memory.New(),
-			holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(paused.Load()) }))
-		h := locktest.MustLock(t, c, "job")
-		synctest.Wait() // until the Renewer sleeps
-		paused.Store(int64(time.Minute))
-		_ = h.Release(t.Context())
+		c, hook := newHooked(t, memory.New(), holdfast.WithObserver(seen.Observe),
+			holdfast.WithElapsed(func() time.Duration { return time.Since(start) + time.Duration(suspended.Load()) }))
+		err := c.Do(t.Context(), "job", func(context.Context) error {
+			synctest.Wait()                     // until the Renewer sleeps
+			suspended.Store(int64(time.Minute)) // the machine sleeps for a minute, and the work ends before the Renewer wakes
+			return nil
+		})
+		synctest.Wait()
+		if !errors.Is(err, holdfast.ErrLost) || seen.Count(holdfast.EventLost) != 1 || seen.Count(holdfast.EventReleased) != 0 {
+			t.Errorf("Do returned %v, the observer was notified of %v", err, seen.Types())
+		}
 		expectLines(t, "operations", hook.Take(false),
 			"begin acquire job", "begin hold job", "end acquire job",
 			"begin release job in hold job",
@@ -329,33 +317,4 @@ func TestHookOfARunner(t *testing.T) {
 			`end hold leader as leader after 6s: holdfast: "leader": stepped down`,
 			"end release leader as leader")
 	})
-}
-
-// Events that an observer is too slow for are reported as dropped.
-func TestHookOfDroppedEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := make(chan struct{})
-		c, hook := newHooked(t, memory.New(), holdfast.WithObserver(func(holdfast.Event) { <-gate }))
-		for range 600 { // two events each; one is being observed, and 1,024 wait
-			_ = locktest.MustLock(t, c, "job").Release(t.Context())
-			synctest.Wait() // for the observer that logs
-		}
-		close(gate)
-		n := 0
-		for _, line := range hook.Take(false) {
-			if line == "dropped" {
-				n++
-			}
-		}
-		if n != 1200-1024-1 {
-			t.Errorf("%d events were dropped", n)
-		}
-	})
-}
-
-func TestNilHookIsRefused(t *testing.T) {
-	_, err := holdfast.New(memory.New(), holdfast.WithHook(nil))
-	if !errors.Is(err, driver.ErrInvalid) {
-		t.Error(err)
-	}
 }

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,74 +25,31 @@ func TestWaitingForAThousandNamesCostsAFewCalls(t *testing.T) {
 		{"polling once an hour", 300, true, time.Hour, 5}, // except at the holder's expiry
 	} {
 		names := tt.names
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewWaiters(t, names, func(f *locktest.Faulty) { f.Watcher = tt.watcher }, holdfast.WithPollInterval(tt.poll))
-				time.Sleep(time.Minute)
-				// One request for each name, then reads. Each name's watch comes into effect at a
-				// time of its own, and so has a read of its own then.
-				if n := c.Calls.Count(locktest.OpAcquire); n != names {
-					t.Errorf("%d requests at first", n)
-				}
-				before := c.Calls.Total()
-				const minutes = 3
-				time.Sleep(minutes * time.Minute)
-				calls := c.Calls.Total() - before
-				t.Logf("%.1f calls a minute", float64(calls)/minutes)
-				if calls > tt.most*minutes || calls < minutes {
-					t.Errorf("%d calls in %d minutes in which nothing happened", calls, minutes)
-				}
-				if n := c.Calls.Count(locktest.OpAcquire); n != names {
-					t.Errorf("%d requests although reads are possible", n-names)
-				}
-				c.CheckTakeover()
-				if n := c.Calls.Count(locktest.OpAcquire) - names; n > names+names/10 {
-					t.Errorf("%d requests for %d takeovers", n, names)
-				}
-			})
+		locktest.Bubble(t, tt.name, func(t *testing.T) {
+			c := locktest.NewWaiters(t, names, func(f *locktest.Faulty) { f.Watcher = tt.watcher }, holdfast.WithPollInterval(tt.poll))
+			time.Sleep(time.Minute)
+			// One request for each name, then reads. Each name's watch comes into effect at a
+			// time of its own, and so has a read of its own then.
+			if n := c.Calls.Count(locktest.OpAcquire); n != names {
+				t.Errorf("%d requests at first", n)
+			}
+			before := c.Calls.Total()
+			const minutes = 3
+			time.Sleep(minutes * time.Minute)
+			calls := c.Calls.Total() - before
+			t.Logf("%.1f calls a minute", float64(calls)/minutes)
+			if calls > tt.most*minutes || calls < minutes {
+				t.Errorf("%d calls in %d minutes in which nothing happened", calls, minutes)
+			}
+			if n := c.Calls.Count(locktest.OpAcquire); n != names {
+				t.Errorf("%d requests although reads are possible", n-names)
+			}
+			c.CheckTakeover()
+			if n := c.Calls.Count(locktest.OpAcquire) - names; n > names+names/10 {
+				t.Errorf("%d requests for %d takeovers", n, names)
+			}
 		})
 	}
-}
-
-func TestWokenWaitersTakeTheLockAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := locktest.NewWaiters(t, 100, func(*locktest.Faulty) {})
-		time.Sleep(33 * time.Second)
-		for name, h := range c.Holds {
-			_ = h.Release(t.Context())
-			synctest.Wait()
-			c.Mu.Lock()
-			if c.Granted[name] != time.Now() {
-				t.Errorf("%s was not taken at once", name)
-			}
-			c.Mu.Unlock()
-			time.Sleep(time.Second)
-		}
-		c.Wg.Wait()
-	})
-}
-
-// A lock that was released between the first request and the moment when the watch came into
-// effect is taken at that moment.
-func TestWatchInEffectCausesARead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var gap *locktest.LossyWatcher
-		c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) {
-			gap = locktest.NewLossyWatcher(f.Locker, true)
-			f.Locker = gap
-		}, holdfast.WithPollInterval(time.Hour))
-		_ = c.Holds["job-0"].Release(t.Context())
-		synctest.Wait()
-		if len(c.Granted) != 0 {
-			t.Fatal("woken although the watch is not in effect")
-		}
-		gap.WakeAll()
-		synctest.Wait()
-		if len(c.Granted) != 1 {
-			t.Error("a release before the watch came into effect was not noticed")
-		}
-		c.Wg.Wait()
-	})
 }
 
 // A Watcher that lost events wakes every waiter. One batch read shows most of them that nothing
@@ -105,9 +61,7 @@ func TestFloodOfWakeUpsSharesReads(t *testing.T) {
 		c := locktest.NewWaiters(t, names, func(f *locktest.Faulty) {
 			gap = locktest.NewLossyWatcher(f.Locker, false)
 			f.Locker = gap
-			f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpInspect: {Delay: 5 * time.Millisecond}}[op]
-			}
+			f.Faults = locktest.Each(locktest.OpInspect, locktest.Fault{Delay: 5 * time.Millisecond})
 		})
 		time.Sleep(time.Minute)
 		before, reads := c.Calls.Count(locktest.OpAcquire), c.Calls.Count(locktest.OpInspect)
@@ -136,36 +90,28 @@ func TestFloodOfWakeUpsSharesReads(t *testing.T) {
 // If batch reads fail, waiters send requests instead, and take over in time. That is so even if
 // the read never returns.
 func TestWaitersSendRequestsWhenReadsFail(t *testing.T) {
-	for name, ft := range map[string]locktest.Fault{
+	locktest.Rows(t, map[string]locktest.Fault{
 		"refused":             {Refuse: locktest.ErrInjected},
 		"hung":                {Hang: true},
 		"ignores its context": {Delay: time.Hour, IgnoreContext: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := locktest.NewWaiters(t, 20, func(f *locktest.Faulty) {
-					f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-						return map[string]locktest.Fault{locktest.OpInspect: ft}[op]
-					}
-				})
-				before := c.Calls.Count(locktest.OpAcquire)
-				time.Sleep(10 * time.Minute)
-				if n := c.Calls.Count(locktest.OpAcquire) - before; n < 20*10*60/25 || n > 20*10*60/12 {
-					t.Errorf("%d requests in 10 minutes at a poll interval of 15 s", n)
-				}
-				c.CheckTakeover()
-			})
+	}, func(t *testing.T, ft locktest.Fault) {
+		c := locktest.NewWaiters(t, 20, func(f *locktest.Faulty) {
+			f.Faults = locktest.Each(locktest.OpInspect, ft)
 		})
-	}
+		before := c.Calls.Count(locktest.OpAcquire)
+		time.Sleep(10 * time.Minute)
+		if n := c.Calls.Count(locktest.OpAcquire) - before; n < 20*10*60/25 || n > 20*10*60/12 {
+			t.Errorf("%d requests in 10 minutes at a poll interval of 15 s", n)
+		}
+		c.CheckTakeover()
+	})
 }
 
 func TestReadsEndWithTheirWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
 		locktest.MustLock(t, locktest.NewClient(t, store.Locker(), holdfast.WithOwner("web-3")), "job")
-		f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			return map[string]locktest.Fault{locktest.OpInspect: {Delay: time.Second}}[op]
-		})
+		f := locktest.NewFaulty(t, store.Locker(), locktest.Each(locktest.OpInspect, locktest.Fault{Delay: time.Second}))
 		c := locktest.NewClient(t, f)
 		for _, wait := range []time.Duration{time.Millisecond, 5500 * time.Millisecond, time.Minute} { // before, during and after reads
 			ctx, cancel := context.WithTimeout(t.Context(), wait)
@@ -189,9 +135,7 @@ func TestShutdownEndsReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := locktest.NewWaiters(t, 50, func(f *locktest.Faulty) {
 			f.Watcher = false
-			f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				return map[string]locktest.Fault{locktest.OpInspect: {Hang: true}}[op]
-			}
+			f.Faults = locktest.Each(locktest.OpInspect, locktest.Fault{Hang: true})
 		}, holdfast.WithPollInterval(time.Second))
 		time.Sleep(time.Second) // a read is under way
 		start := time.Now()
@@ -202,26 +146,6 @@ func TestShutdownEndsReads(t *testing.T) {
 		if len(c.Granted) != 0 {
 			t.Errorf("%d were granted", len(c.Granted))
 		}
-	})
-	t.Run("a call that does not return", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c := locktest.NewWaiters(t, 1, func(f *locktest.Faulty) {
-				f.Watcher = false
-				f.Faults = func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-					return map[string]locktest.Fault{locktest.OpInspect: {Delay: time.Hour, IgnoreContext: true}}[op]
-				}
-			}, holdfast.WithPollInterval(5*time.Second))
-			time.Sleep(7 * time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			start := time.Now()
-			err := c.Client.Shutdown(ctx)
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "call to the backend") ||
-				time.Since(start) != 10*time.Second {
-				t.Errorf("Shutdown took %v: %v", time.Since(start), err)
-			}
-			c.Wg.Wait()
-		})
 	})
 }
 

@@ -51,36 +51,6 @@ func TestPollerBesideAQueueIsServed(t *testing.T) {
 	}
 }
 
-// positioned is a backend without a Queue, whose refusals show a position and no other waiter.
-type positioned struct {
-	*locktest.CallGauge
-	asked chan time.Duration // QueueFor of each request
-}
-
-func (p *positioned) Capabilities() driver.Capabilities { return driver.Capabilities{} }
-
-func (p *positioned) TryAcquire(_ context.Context, req driver.Request) (holdfast.Lease, error) {
-	p.asked <- req.QueueFor
-	return holdfast.Lease{}, &driver.HeldError{Record: driver.Record{Name: req.Name, State: driver.StateHeld, Position: 2}}
-}
-
-// A waiter that polls and has a position asks as a waiter also when nobody else is in the queue: a grant must
-// end the position.
-func TestPollerWithAPositionAsksAsAWaiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &positioned{CallGauge: locktest.NewCallGauge(memory.NewStore().Locker(), 0), asked: make(chan time.Duration)}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer cancel()
-		c := locktest.NewClient(t, p)
-		wg.Go(func() { _, _ = c.Lock(ctx, "job") })
-		if first, second := <-p.asked, <-p.asked; first != 0 || second == 0 {
-			t.Errorf("QueueFor was %v, and %v when it had a position", first, second)
-		}
-	})
-}
-
 // The wake-ups that are no turns. beganBefore is since before the latest request.
 var (
 	began       = driver.Wakeup{Kind: driver.WakingBegan}
@@ -160,25 +130,6 @@ func TestWaiterPollsWhenWakingHasEnded(t *testing.T) {
 			if n := q.take(); n < test.least || n > test.most {
 				t.Errorf("%s: %d requests in a minute, want %d to %d", test.what, n, test.least, test.most)
 			}
-		}
-	})
-}
-
-// The end of waking does not postpone a turn that the Queue has announced.
-func TestWaiterKeepsItsTurnWhenWakingEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, wake := waitInEndingQueue(t)
-		time.Sleep(time.Minute) // polls are rare now
-		wake(driver.Wakeup{})   // and the next one is far
-		synctest.Wait()
-		q.take()
-		wake(driver.Wakeup{After: driver.Turn(2)})
-		synctest.Wait()
-		wake(ended)
-		time.Sleep(driver.Turn(2))
-		synctest.Wait()
-		if n := q.take(); n != 1 {
-			t.Errorf("%d requests by the announced turn, want one", n)
 		}
 	})
 }

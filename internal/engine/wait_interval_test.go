@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,17 +15,20 @@ import (
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/internal/timing"
-	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
-// refusing is a Locker that refuses every request, with the same record.
+// refusing is a Locker that refuses every request, with the same record. A holder whose TTL is the largest is never stuck.
 type refusing struct {
 	holdfast.Locker
+	t      *testing.T
 	record holdfast.Record
 }
 
-func (l refusing) TryAcquire(context.Context, driver.Request) (holdfast.Lease, error) {
+func (l refusing) TryAcquire(_ context.Context, req driver.Request) (holdfast.Lease, error) {
+	if l.record.TTL == math.MaxInt64 && !req.Replace.IsZero() {
+		l.t.Error("a waiter takes over from a live holder whose TTL is the largest")
+	}
 	return holdfast.Lease{}, &holdfast.HeldError{Record: l.record}
 }
 
@@ -40,10 +44,12 @@ func TestRequestsKeepToThePollIntervalWhateverTheRecordSays(t *testing.T) {
 		"stuck, known":  {TTL: time.Second, Revision: driver.NewRevision("r"), RemainingKnown: true, Remaining: time.Hour},
 		"broken":        {Broken: true, RemainingKnown: true},
 		"nothing known": {},
+		"ever":          {RemainingKnown: true, Remaining: math.MaxInt64}, // what time.Time.Sub saturates at
+		"TTL for ever":  {TTL: math.MaxInt64, Revision: driver.NewRevision("r")},
 	} {
 		record.Name, record.State = "job", driver.StateHeld
 		synctest.Test(t, func(t *testing.T) {
-			f := locktest.NewFaulty(t, refusing{memory.New(), record}, nil)
+			f := locktest.NewFaulty(t, refusing{memory.New(), t, record}, nil)
 			f.NoBatchReads = true
 			c := locktest.NewClient(t, f, holdfast.WithPollInterval(poll))
 			ctx, cancel := context.WithTimeout(t.Context(), during)
@@ -51,14 +57,8 @@ func TestRequestsKeepToThePollIntervalWhateverTheRecordSays(t *testing.T) {
 			if _, err := c.Lock(ctx, "job"); !errors.Is(err, holdfast.ErrHeld) {
 				t.Errorf("%s: %v", name, err)
 			}
-			m, err := leases.New(c)
-			if err != nil {
-				t.Fatal(err)
-			}
 			waited := f.Count(locktest.OpAcquire)
-			if err := m.Add("job"); err != nil {
-				t.Fatal(err)
-			}
+			locktest.MustAdd(t, locktest.NewManager(t, c), "job")
 			time.Sleep(during)
 			managed := f.Count(locktest.OpAcquire) - waited
 			most := int(during/(poll*3/5)) + 20 // jitter, and some at the beginning
@@ -169,63 +169,40 @@ func (s *times) all() []time.Duration {
 }
 
 // The intervals between polls differ by up to a fifth either way, so that processes that began
-// together do not go on polling together.
+// together do not go on polling together. So it is where the backend fails.
 func TestPollsAreJittered(t *testing.T) {
-	for _, noBatchReads := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+	for what, test := range map[string]struct {
+		poll     time.Duration
+		requests bool // no batch reads
+		faults   locktest.Faults
+		first    int // intervals that are shorter
+	}{
+		"reads":           {poll: 10 * time.Second},
+		"requests":        {poll: 10 * time.Second, requests: true},
+		"failed requests": {poll: time.Second, faults: locktest.Refuse(locktest.OpAcquire), first: 5},
+	} {
+		locktest.Bubble(t, what, func(t *testing.T) {
 			store := memory.NewStore()
-			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job", holdfast.WithTTL(10*time.Minute))
+			deadHolder(t, store, "job", time.Hour)
 			calls := newTimes()
-			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-				calls.note()
-				return locktest.Fault{}
-			})
-			f.NoBatchReads = noBatchReads
-			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			f := locktest.NewFaulty(t, store.Locker(), test.faults)
+			f.Check, f.NoBatchReads = func(context.Context, string) { calls.note() }, test.requests
+			ctx, cancel := context.WithTimeout(t.Context(), 40*test.poll)
 			defer cancel()
-			_, _ = c.Lock(ctx, "job")
+			_, _ = locktest.NewClient(t, f, holdfast.WithPollInterval(test.poll)).Lock(ctx, "job")
 			list := calls.all()
 			var intervals []time.Duration
-			for i := range list[1:] {
-				intervals = append(intervals, list[i+1]-list[i])
+			for i := range list[1+test.first:] {
+				intervals = append(intervals, list[i+1+test.first]-list[i+test.first])
 			}
-			if len(intervals) < 20 || slices.Min(intervals) < 8*time.Second || slices.Max(intervals) > 12*time.Second {
-				t.Fatalf("no batch reads %v: intervals %v, want 8 s to 12 s", noBatchReads, intervals)
+			if len(intervals) < 20 || slices.Min(intervals) < test.poll*4/5 || slices.Max(intervals) > test.poll*6/5 {
+				t.Fatalf("intervals %v, want %v to %v", intervals, test.poll*4/5, test.poll*6/5)
 			}
-			if spread := slices.Max(intervals) - slices.Min(intervals); spread < 100*time.Millisecond {
-				t.Errorf("no batch reads %v: the intervals differ by %v", noBatchReads, spread)
+			if spread := slices.Max(intervals) - slices.Min(intervals); spread < test.poll/100 {
+				t.Errorf("the intervals differ by %v", spread)
 			}
 		})
 	}
-}
-
-// The intervals of a waiter that polls a failing backend differ, too.
-func TestPollsOfAFailingBackendAreJittered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		calls := newTimes()
-		c := locktest.FaultyClient(t, memory.New(), func(op string, _ int, _ holdfast.Lease) locktest.Fault {
-			if op == locktest.OpAcquire {
-				calls.note()
-				return locktest.Fault{Refuse: locktest.ErrInjected}
-			}
-			return locktest.Fault{}
-		}, holdfast.WithPollInterval(time.Second))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, _ = c.Lock(ctx, "job")
-		list := calls.all()
-		var intervals []time.Duration
-		for i := range list[6:] { // the first intervals are shorter than the poll interval
-			intervals = append(intervals, list[i+6]-list[i+5])
-		}
-		if len(intervals) < 20 || slices.Min(intervals) < 800*time.Millisecond || slices.Max(intervals) > 1200*time.Millisecond {
-			t.Fatalf("intervals %v, want 0.8 s to 1.2 s", intervals)
-		}
-		if spread := slices.Max(intervals) - slices.Min(intervals); spread < 10*time.Millisecond {
-			t.Errorf("the intervals differ by %v", spread)
-		}
-	})
 }
 
 // A failed request is never followed by one before its backoff, which grows, whatever wakes the waiter, and however often
@@ -235,7 +212,7 @@ func TestFailedRequestsKeepTheBackoff(t *testing.T) {
 	limits := memory.New().Info().Limits
 	limits.Poll = 100 * time.Millisecond
 	timings := timing.Timing{TTL: 30 * time.Second}
-	for name, wait := range map[string]func(*testing.T, *holdfast.Client){
+	locktest.Rows(t, map[string]func(*testing.T, *holdfast.Client){
 		"Lock": func(t *testing.T, c *holdfast.Client) {
 			ctx, cancel := context.WithTimeout(t.Context(), during)
 			defer cancel()
@@ -249,39 +226,35 @@ func TestFailedRequestsKeepTheBackoff(t *testing.T) {
 			}
 			time.Sleep(during)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := newTimes()
-				l := locktest.Scripted{Locker: memory.New(), Allowed: &limits,
-					OnAcquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
-						calls.note()
-						return holdfast.Lease{}, locktest.ErrInjected
-					},
-					OnWatch: func(_ string, wake func()) (stop func()) {
-						ctx, cancel := context.WithCancel(context.Background())
-						var waking sync.WaitGroup
-						waking.Go(func() {
-							for ctx.Err() == nil {
-								wake()
-								time.Sleep(10 * time.Millisecond)
-							}
-						})
-						return func() { cancel(); waking.Wait() }
-					}}
-				wait(t, locktest.NewClient(t, l, holdfast.WithTTL(timings.TTL)))
-				list := calls.all()
-				for i := range list[1:] {
-					if got, least := list[i+1]-list[i], timings.Delay(i)*3/4; got < least {
-						t.Fatalf("request %d came %v after the one before, want at least %v", i+2, got, least)
+	}, func(t *testing.T, wait func(*testing.T, *holdfast.Client)) {
+		calls := newTimes()
+		l := locktest.Scripted{Locker: memory.New(), Allowed: &limits,
+			OnAcquire: func(context.Context, driver.Request) (holdfast.Lease, error) {
+				calls.note()
+				return holdfast.Lease{}, locktest.ErrInjected
+			},
+			OnWatch: func(_ string, wake func()) (stop func()) {
+				ctx, cancel := context.WithCancel(context.Background())
+				var waking sync.WaitGroup
+				waking.Go(func() {
+					for ctx.Err() == nil {
+						wake()
+						time.Sleep(10 * time.Millisecond)
 					}
-				}
-				if most := int(during/(timings.Delay(100)*3/4)) + 10; len(list) > most || len(list) < 100 {
-					t.Errorf("%d requests in %v, want at most %d", len(list), during, most)
-				}
-			})
-		})
-	}
+				})
+				return func() { cancel(); waking.Wait() }
+			}}
+		wait(t, locktest.NewClient(t, l, holdfast.WithTTL(timings.TTL)))
+		list := calls.all()
+		for i := range list[1:] {
+			if got, least := list[i+1]-list[i], timings.Delay(i)*3/4; got < least {
+				t.Fatalf("request %d came %v after the one before, want at least %v", i+2, got, least)
+			}
+		}
+		if most := int(during/(timings.Delay(100)*3/4)) + 10; len(list) > most || len(list) < 100 {
+			t.Errorf("%d requests in %v, want at most %d", len(list), during, most)
+		}
+	})
 }
 
 // Processes that wait for the expiry of the same lease do not send their requests in the same
@@ -315,67 +288,4 @@ func TestWaitersAreSpreadAtAnExpiry(t *testing.T) {
 			t.Errorf("all requests within %v", spread)
 		}
 	})
-}
-
-// A backend that has recovered is polled at the poll interval again.
-func TestBackoffEndsAfterAReply(t *testing.T) {
-	for _, noBatchReads := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-			f := locktest.NewFaulty(t, store.Locker(), func(op string, n int, _ holdfast.Lease) locktest.Fault {
-				if op == locktest.OpAcquire && n <= 5 {
-					return locktest.Fault{Refuse: locktest.ErrInjected}
-				}
-				return locktest.Fault{}
-			})
-			f.NoBatchReads = noBatchReads
-			c := locktest.NewClient(t, f, holdfast.WithPollInterval(10*time.Second))
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-			defer cancel()
-			_, _ = c.Lock(ctx, "job")
-			if n := f.Total(); n < 50 || n > 90 {
-				t.Errorf("no batch reads %v: %d calls in 10 minutes at a poll interval of 10 s", noBatchReads, n)
-			}
-		})
-	}
-}
-
-// A record whose state a read cannot show does not count as held: the waiter sends a request.
-func TestUnknownStateCausesARequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		h := locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job")
-		c := locktest.NewClient(t, unknownState{locktest.NewFaulty(t, store.Locker(), nil)}, holdfast.WithPollInterval(10*time.Second))
-		time.AfterFunc(time.Minute, func() { _ = h.Release(context.Background()) })
-		start := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		defer cancel()
-		_, err := c.Lock(ctx, "job")
-		if d := time.Since(start); err != nil || d < time.Minute || d > time.Minute+12*time.Second {
-			t.Errorf("granted after %v, want within a poll interval of the release: %v", d, err)
-		}
-	})
-}
-
-// unknownState is a backend whose reads show only the name, and whose refusals do not say how
-// much time the holder has left.
-type unknownState struct{ *locktest.Faulty }
-
-func (u unknownState) Capabilities() driver.Capabilities {
-	a := u.Faulty.Capabilities()
-	a.BatchInspector = u
-	return a
-}
-
-func (u unknownState) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
-	return locktest.Anonymous{Locker: u.Faulty}.TryAcquire(ctx, req)
-}
-
-func (unknownState) InspectBatch(_ context.Context, _ driver.WaiterID, names []string) ([]holdfast.Record, []error) {
-	records := make([]holdfast.Record, len(names))
-	for i, name := range names {
-		records[i].Name = name
-	}
-	return records, make([]error, len(names))
 }

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
-	"github.com/holdfast-go/holdfast/driver/waitqueue"
 	"github.com/holdfast-go/holdfast/drivers/memory"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
@@ -86,48 +84,6 @@ func TestWaiterEntersTheQueueLate(t *testing.T) {
 			wg.Wait()
 		})
 	}
-}
-
-// A waiter that gives up leaves the queue: nothing is reserved for it.
-func TestWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		h := locktest.MustLock(t, first, "job")
-		c, _ := process(t, store)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := c.Lock(ctx, "job"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		time.Sleep(waitqueue.LeaveDelay + 10*time.Millisecond)
-		_ = h.Release(t.Context())
-		other, _ := process(t, store)
-		if _, err := other.TryLock(t.Context(), "job"); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TryLock does not overtake a waiter, and says what the lock is reserved for.
-func TestTryLockComesBehindTheWaiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		h := locktest.MustLock(t, first, "job")
-		deadWaiter(t, store, "job")
-		_ = h.Release(t.Context())
-		other, _ := process(t, store)
-		_, err := other.TryLock(t.Context(), "job")
-		var held *driver.HeldError
-		if !errors.As(err, &held) || !held.Reserved {
-			t.Errorf("TryLock just after the release: %v", err)
-		}
-		time.Sleep(driver.TurnLength)
-		if _, err := other.TryLock(t.Context(), "job"); err != nil {
-			t.Errorf("TryLock after the waiter's turn: %v", err)
-		}
-	})
 }
 
 // The record of a lock is removed while a waiter has a position in its queue, which goes with it.

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -86,43 +84,6 @@ func TestProcessesAreServedInOrderOfArrival(t *testing.T) {
 		if took := time.Since(begin) / (processes * rounds); took > 20*time.Millisecond {
 			t.Errorf("%v for each hold of 10 ms", took)
 		}
-	})
-}
-
-// A release wakes one or two processes, however many wait.
-func TestReleaseWakesFewProcesses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		h := locktest.MustLock(t, first, "job")
-		var all []*locktest.Faulty
-		var granted atomic.Int64
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		for range 100 {
-			c, f := process(t, store)
-			all = append(all, f)
-			wg.Go(func() {
-				if _, err := c.Lock(ctx, "job"); err == nil {
-					granted.Add(1)
-				}
-			})
-		}
-		time.Sleep(time.Second)
-		calls := func() (n int) {
-			for _, f := range all {
-				n += f.Total()
-			}
-			return n
-		}
-		before := calls()
-		_ = h.Release(t.Context())
-		time.Sleep(time.Second)
-		if n := calls() - before; n > 2+100/16 || granted.Load() != 1 { // each polls every 16 to 24 s
-			t.Errorf("%d calls in the second after the release, %d granted", n, granted.Load())
-		}
-		cancel()
-		wg.Wait()
 	})
 }
 
@@ -240,136 +201,122 @@ func TestTurnLeadsToARequest(t *testing.T) {
 	take := map[string]func(*testing.T, *holdfast.Client){
 		"Lock": func(t *testing.T, c *holdfast.Client) { _ = locktest.MustLock(t, c, "job").Release(t.Context()) },
 		"LeaseManager": func(t *testing.T, c *holdfast.Client) {
-			m, err := leases.New(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := m.Add("job"); err != nil {
-				t.Fatal(err)
-			}
+			m := locktest.NewManager(t, c)
+			locktest.MustAdd(t, m, "job")
 			for len(m.Leases()) == 0 {
 				time.Sleep(time.Millisecond)
 			}
 		},
 	}
 	for name, take := range take {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memory.NewStore()
-				first, holder := process(t, store)
-				h := locktest.MustLock(t, first, "job")
-				_, f := process(t, store)
-				l := lateReads{Faulty: f, behind: new(atomic.Bool)}
-				var err error
-				if l.held, err = holder.Inspect(t.Context(), "job"); err != nil {
-					t.Fatal(err)
-				}
-				var released time.Time
-				l.held.Waiters, l.held.Position = 1, 1
-				l.release = func() {
-					l.behind.Store(true)
-					_ = h.Release(t.Context())
-					released = time.Now()
-				}
-				take(t, locktest.NewClient(t, l))
-				if late := time.Since(released); late > driver.TurnLength/2 {
-					t.Errorf("granted %v after the release", late)
-				}
-			})
+		locktest.Bubble(t, name, func(t *testing.T) {
+			store := memory.NewStore()
+			first, holder := process(t, store)
+			h := locktest.MustLock(t, first, "job")
+			_, f := process(t, store)
+			l := lateReads{Faulty: f, behind: new(atomic.Bool)}
+			var err error
+			if l.held, err = holder.Inspect(t.Context(), "job"); err != nil {
+				t.Fatal(err)
+			}
+			var released time.Time
+			l.held.Waiters, l.held.Position = 1, 1
+			l.release = func() {
+				l.behind.Store(true)
+				_ = h.Release(t.Context())
+				released = time.Now()
+			}
+			take(t, locktest.NewClient(t, l))
+			if late := time.Since(released); late > driver.TurnLength/2 {
+				t.Errorf("granted %v after the release", late)
+			}
 		})
 	}
 }
 
-// lostWakes is a Locker whose Queue says that it wakes, and then wakes nobody.
-type lostWakes struct{ *locktest.Faulty }
-
-func (l lostWakes) Capabilities() driver.Capabilities {
-	a := l.Faulty.Capabilities()
-	a.Waker = lostQueue{}
-	return a
+// positions counts the requests that give positions in queues, and those positions that ended before they were refreshed.
+type positions struct {
+	*locktest.Faulty
+	mu           sync.Mutex
+	ends         map[string]time.Time
+	asked, ended int
 }
 
-type lostQueue struct{}
-
-func (lostQueue) Wake(_ string, _ driver.WaiterID, wake func(driver.Wakeup)) func() {
-	wake(beganBefore)
-	return func() {}
+func (p *positions) TryAcquire(ctx context.Context, req driver.Request) (holdfast.Lease, error) {
+	p.mu.Lock()
+	ends, waits := p.ends[req.Name]
+	if now := time.Now(); waits && ends.Before(now) {
+		p.ended++
+	}
+	p.asked++
+	p.ends[req.Name] = time.Now().Add(req.QueueFor)
+	p.mu.Unlock()
+	return p.Faulty.TryAcquire(ctx, req)
 }
 
-// A lost wake-up delays the waiter until its next poll.
-func TestLostWakeUpIsMadeGoodByPolling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		h := locktest.MustLock(t, first, "job")
-		_, f := process(t, store)
-		c := locktest.NewClient(t, lostWakes{f})
-		released := time.Now().Add(5*time.Minute + 3*time.Second)
-		time.AfterFunc(time.Until(released), func() { _ = h.Release(t.Context()) })
-		locktest.MustLock(t, c, "job")
-		if late := time.Since(released); late < time.Millisecond || late > 25*time.Second {
-			t.Errorf("granted %v after the release", late)
-		}
-	})
+func (p *positions) take() (asked, ended int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked, p.asked = p.asked, 0
+	return asked, p.ended
 }
 
-// A process that waits for one lock sends four requests a minute at most, and keeps its position.
-func TestIdleFollowerSendsLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const during = time.Hour
-		store := memory.NewStore()
-		first, _ := process(t, store)
-		locktest.MustLock(t, first, "job")
-		c, f := process(t, store)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _, _ = c.Lock(ctx, "job") }()
-		time.Sleep(during)
-		if n := f.Total(); n > 4*int(during/time.Minute)+2 {
-			t.Errorf("%d calls in %v", n, during)
-		}
-		if at, err := f.Position(t.Context(), "job"); err != nil || at != 1 {
-			t.Errorf("position %d after %v: %v", at, during, err)
-		}
-		cancel()
-		<-done
-	})
-}
-
-// A process that waits for many names refreshes its positions rarely, and loses none.
+// A process that waits for many names refreshes its positions rarely, and loses none. The requests of Lock for the first names asked
+// for short positions, when there were few names; they are refreshed in time, at the rate at which positions are refreshed later.
 func TestManyPositionsAreRefreshedRarely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const names, during = 1000, time.Hour
-		store := memory.NewStore()
-		for i := range names {
-			if _, err := store.Locker().TryAcquire(t.Context(), driver.Request{Name: fmt.Sprint("job-", i), ID: driver.NewLeaseID("x"),
-				TTL: 24 * time.Hour}); err != nil {
-				t.Fatal(err)
+	for what, manages := range map[string]bool{"Lock": false, "LeaseManager": true} {
+		locktest.Bubble(t, what, func(t *testing.T) {
+			const count, during = 1000, time.Hour
+			store := memory.NewStore()
+			names := locktest.Names("job-", count)
+			for _, name := range names {
+				deadHolder(t, store, name, 24*time.Hour)
 			}
-		}
-		c, f := process(t, store)
-		m, err := leases.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range names {
-			if err := m.Add(fmt.Sprint("job-", i)); err != nil {
-				t.Fatal(err)
+			_, f := process(t, store)
+			p := &positions{Faulty: f, ends: map[string]time.Time{}}
+			c := locktest.NewClient(t, p)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var wg sync.WaitGroup
+			if manages {
+				locktest.MustAdd(t, locktest.NewManager(t, c), names...)
+			} else {
+				for _, name := range names {
+					wg.Go(func() { _, _ = c.Lock(ctx, name) })
+				}
 			}
-		}
-		time.Sleep(time.Minute)
-		requests, calls := f.Count(locktest.OpAcquire), f.Total()
-		time.Sleep(during)
-		if n := f.Count(locktest.OpAcquire) - requests; n < names || n > names*8 {
-			t.Errorf("%d requests in %v for %d names", n, during, names)
-		}
-		if n := f.Total() - calls; n > names*8+1000 {
-			t.Errorf("%d calls in %v for %d names", n, during, names)
-		}
-		for i := range names {
-			if at, err := f.Position(t.Context(), fmt.Sprint("job-", i)); err != nil || at != 1 {
-				t.Fatalf("job-%d: position %d, %v", i, at, err)
+			time.Sleep(time.Second)
+			if asked, _ := p.take(); asked != count && !manages {
+				t.Errorf("%d requests at first", asked)
 			}
-		}
-	})
+			for range 7 { // minutes, before most positions are refreshed together
+				time.Sleep(time.Minute)
+				if asked, _ := p.take(); asked > 3*32 && !manages {
+					t.Errorf("%d requests in a minute", asked)
+				}
+			}
+			requests, calls := f.Count(locktest.OpAcquire), f.Total()
+			time.Sleep(33 * time.Minute)
+			if asked, _ := p.take(); asked > 5*count && !manages {
+				t.Errorf("%d requests in 33 minutes", asked)
+			}
+			time.Sleep(during - 33*time.Minute)
+			if n := f.Count(locktest.OpAcquire) - requests; n < count || n > count*8 {
+				t.Errorf("%d requests in %v for %d names", n, during, count)
+			}
+			if n := f.Total() - calls; n > count*8+1000 {
+				t.Errorf("%d calls in %v for %d names", n, during, count)
+			}
+			if _, ended := p.take(); ended > 0 {
+				t.Errorf("%d positions ended before they were refreshed", ended)
+			}
+			for _, name := range names {
+				if at, err := f.Position(t.Context(), name); err != nil || at != 1 {
+					t.Fatalf("%s: position %d, %v", name, at, err)
+				}
+			}
+			cancel()
+			wg.Wait()
+		})
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-go/holdfast"
 	"github.com/holdfast-go/holdfast/driver"
 	"github.com/holdfast-go/holdfast/drivers/memory"
-	"github.com/holdfast-go/holdfast/leases"
 	"github.com/holdfast-go/holdfast/test/locktest"
 )
 
@@ -83,52 +82,6 @@ func TestReadDoesNotReplaceATurn(t *testing.T) {
 				case <-l.wake:
 				default:
 				}
-			}
-		})
-	}
-}
-
-// A wake-up without a time, and the read that follows it, do not postpone a turn that was announced.
-func TestReadAfterATurnKeepsIt(t *testing.T) {
-	const turn = 2 * driver.TurnLength
-	for name, take := range map[string]func(context.Context, *holdfast.Client){
-		"Lock": func(ctx context.Context, c *holdfast.Client) {
-			go func() { _, _ = c.Lock(ctx, "job", holdfast.WithPollInterval(time.Hour)) }()
-		},
-		"LeaseManager": func(_ context.Context, c *holdfast.Client) {
-			m, err := leases.New(c, holdfast.WithPollInterval(time.Hour))
-			if err == nil {
-				err = m.Add("job")
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := memory.NewStore()
-			locktest.MustLock(t, locktest.NewClient(t, store.Locker()), "job", holdfast.WithTTL(time.Hour))
-			asked := newTimes()
-			f := locktest.NewFaulty(t, store.Locker(), func(op string, _ int, _ holdfast.Lease) (fault locktest.Fault) {
-				if op == locktest.OpAcquire {
-					asked.note()
-				}
-				return fault
-			})
-			l := hinted{Faulty: f, wake: make(chan func(driver.Wakeup), 1)}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			take(ctx, locktest.NewClient(t, l))
-			wake := <-l.wake
-			synctest.Wait()
-			before, hint := len(asked.all()), time.Since(asked.start)
-			wake(driver.Wakeup{After: turn})
-			synctest.Wait()
-			wake(began)
-			time.Sleep(turn + time.Millisecond)
-			synctest.Wait()
-			if got := asked.all()[before:]; len(got) != 1 || got[0] != hint+turn || f.Count(locktest.OpInspect) == 0 {
-				t.Errorf("%s: requests at %v, want one at %v; %d reads", name, got, hint+turn, f.Count(locktest.OpInspect))
 			}
 		})
 	}

@@ -114,37 +114,3 @@ func TestWaitingForASteadyHolderCostsLess(t *testing.T) {
 		}
 	}
 }
-
-// A new holder makes waiters poll more often again, and they get the lock soon after its release.
-func TestWaitersPollMoreOftenAfterANewHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewStore()
-		f := &frugal{Locker: store.Locker()}
-		holder, follower := locktest.NewClient(t, store.Locker()), locktest.NewClient(t, f)
-		hold := locktest.MustLock(t, holder, "job")
-		got := make(chan time.Time, 1)
-		go func() {
-			if _, err := follower.Lock(t.Context(), "job"); err == nil {
-				got <- time.Now()
-			}
-		}()
-		polls := func(during time.Duration) int64 {
-			before := f.reads.Load()
-			time.Sleep(during)
-			return f.reads.Load() - before
-		}
-		time.Sleep(10 * time.Minute)
-		steady := polls(time.Minute)
-		locktest.Release(t, hold)
-		hold = locktest.MustLock(t, holder, "job") // before the follower's next poll
-		polls(20 * time.Second)
-		if again := polls(20 * time.Second); steady > 6 || again < 4 { // a steady holder: 2 at most
-			t.Errorf("%d polls a minute of a steady holder, %d in 20 s of a new one", steady, again)
-		}
-		released := time.Now()
-		locktest.Release(t, hold)
-		if took := (<-got).Sub(released); took > 8*time.Second {
-			t.Errorf("the follower has the lock %v after the release", took)
-		}
-	})
-}

@@ -95,17 +95,6 @@ func TestBackoffOfADamagedSlot(t *testing.T) {
 // wake1 wakes the second slot.
 func (s *script) wake1(turn time.Duration) { s.woken(s.v.now, 1, turn) }
 
-// A read that was planned for another slot keeps the backoff, too.
-func TestReadsKeepTheBackoff(t *testing.T) {
-	s := newScript(t, 2, Traits{Reads: true})
-	s.send(0)
-	s.Answered(0, 0, refused(holder("a", 1, ttl)))
-	s.at(2400 * ms).send(1)
-	s.want(s.Answered(s.v.now, 1, Answer{Outcome: Unknown}), "drop read | 2.7s")
-	s.want(s.woken(s.v.now, 0, maybeMissed), "read 2.7s | 2.7s")
-	s.want(s.woken(s.v.now, 0, nothingMissed), "| 2.7s")
-}
-
 // A wake-up that waits for its read is not forgotten when a failure drops the read: a request follows the backoff.
 func TestFailureKeepsWakeUps(t *testing.T) {
 	s := newScript(t, 2, Traits{Reads: true})
@@ -194,26 +183,6 @@ func TestInspectedAfterAReservation(t *testing.T) {
 	r.Position = 2
 	s.Inspected(0, 0, r, false)
 	s.want(nil, "| 401ms")
-}
-
-// A position in several queues would keep others waiting.
-func TestSlotsHaveNoPosition(t *testing.T) {
-	w, _ := newWaiter(2, Traits{Queue: true})
-	if w.Join() {
-		t.Error("it waits in the queue")
-	}
-	if _, queueFor, _ := w.Send(0, 0); queueFor != 0 {
-		t.Error("it enters the queue")
-	}
-	r := holder("a", 1, ttl)
-	r.Waiters = 3
-	w, _ = newWaiter(2, Traits{})
-	w.Join()
-	w.Send(0, 0)
-	w.Answered(0, 0, refused(r))
-	if _, queueFor, _ := w.Send(0, 0); queueFor != 0 {
-		t.Error("it enters a queue of which it is not notified")
-	}
 }
 
 // All but the granted request are cleaned up.

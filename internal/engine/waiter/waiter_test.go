@@ -262,33 +262,35 @@ func TestIDIsGivenUp(t *testing.T) {
 	}
 }
 
+// The end of a wait drops a planned read and cleans up what is in doubt, except for the slot that was granted. Nothing is due after it.
 func TestLeave(t *testing.T) {
-	for _, test := range []struct {
-		what            string
-		queue, sent, in bool
-		granted         int
-		want            string
+	for what, test := range map[string]struct {
+		queue   bool
+		answer  *Answer // of the one request
+		granted int
+		want    string
 	}{
-		{"nothing was sent", true, false, true, -1, "| never"},
-		{"given up", true, true, true, -1, "| never"},
-		{"granted", true, true, true, 0, "| never"},
-		{"no queue", false, true, true, -1, "| never"},
-		{"it only tried", true, true, false, -1, "| never"},
+		"nothing was sent":     {true, nil, -1, "| never"},
+		"refused":              {false, &Answer{Outcome: Refused}, -1, "drop read | never"},
+		"refused, in a queue":  {true, &Answer{Outcome: Refused}, -1, "| never"},
+		"in doubt":             {false, &Answer{Outcome: Unknown}, -1, "clean up id1 until 30s | never"},
+		"in doubt, in a queue": {true, &Answer{Outcome: Unknown}, -1, "clean up id1 until 30s | never"},
+		"granted":              {true, &Answer{Outcome: Unknown}, 0, "| never"},
 	} {
-		w, v := newWaiter(1, Traits{Queue: test.queue})
+		w, v := newWaiter(1, Traits{Reads: true, Queue: test.queue})
 		s := &script{t, w, v}
-		if test.in && s.Join() != test.queue {
-			t.Errorf("%s: wrong result of Join", test.what)
+		if s.Join() != test.queue {
+			t.Errorf("%s: wrong result of Join", what)
 		}
-		if test.sent {
+		if test.answer != nil {
 			s.send(0)
-			s.Answered(0, 0, refused(holder("a", 1, ttl)))
+			s.Answered(0, 0, *test.answer)
 		}
 		if got := s.describe(s.Leave(test.granted)); got != test.want {
-			t.Errorf("%s: %q, want %q", test.what, got, test.want)
+			t.Errorf("%s: %q, want %q", what, got, test.want)
 		}
-		if got := text(s.Leave(-1)); got != "" {
-			t.Errorf("%s: left twice: %s", test.what, got)
+		if got := text(s.Leave(test.granted)); got != "" {
+			t.Errorf("%s: left twice: %s", what, got)
 		}
 		s.wake(0, "| never")
 		s.want(s.SlotFreed(0, 0), "| never")
