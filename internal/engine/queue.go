@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -90,7 +91,7 @@ func (qs *queues) join(name string, s settings.Settings) *localWaiter {
 	w := &localWaiter{name: name, slots: s.Slots, admitted: make(chan struct{}), slotFreed: make(chan struct{}, 1)}
 	q := qs.of(name)
 	if q.waiterQueue == nil {
-		q.waiterQueue = &waiterQueue{}
+		q.waiterQueue = &waiterQueue{yieldUntil: math.MinInt64} // a clock may be below zero
 	}
 	q.waiters = append(q.waiters, w)
 	qs.advance(name, q)

@@ -72,8 +72,11 @@ func TestClockBelowZero(t *testing.T) {
 	locktest.Bubble(t, "a free lock", func(t *testing.T) {
 		start := time.Now()
 		locktest.MustLock(t, locktest.NewClient(t, memory.New(), below()), "job")
+		plain := locktest.NewClient(t, locktest.Scripted{Locker: memory.New()}, below()) // without a queue
+		locktest.MustLock(t, plain, "job")
+		locktest.MustLock(t, plain, "slots", holdfast.WithSlots(2))
 		if d := time.Since(start); d != 0 {
-			t.Errorf("Lock of a free lock took %v", d)
+			t.Errorf("Lock of free locks took %v", d)
 		}
 	})
 	locktest.Bubble(t, "polling", func(t *testing.T) {

@@ -148,6 +148,7 @@ func (w *Waiter) Init(now time.Duration, env Env, s Settings, t Traits, n int) {
 	for i := range w.slots {
 		w.slots[i].id, w.slots[i].called, w.slots[i].turn = env.NewID(), Never, Never
 	}
+	w.Start(now) // not at zero: a clock may be below that
 	w.notice.began, w.notice.next = now, now+noticeAfter
 }
 
