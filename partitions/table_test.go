@@ -85,7 +85,8 @@ func TestTableRemembersOwnersByToken(t *testing.T) {
 			t.Errorf("read %d: owner %q after %d single reads, want %q after %d", i, got, b.asked.Load(), step.owner, step.asked)
 		}
 		batches := i + 1
-		if calls, records := hook.calls.Load(), hook.records.Load(); calls != int64(batches+step.asked) || records != int64(4*batches+step.asked) {
+		calls, records := hook.calls.Load(), hook.records.Load()
+		if calls != int64(batches+step.asked) || records != int64(4*batches+step.asked) {
 			t.Errorf("read %d: %d calls that read %d records, want batches of 4 and %d of 1", i, calls, records, step.asked)
 		}
 	}

@@ -302,7 +302,8 @@ func TestRun_NoTaskBeginsAfterTheEnd(t *testing.T) {
 		for _, mode := range []string{"Run", "RunTaskOnLeader"} {
 			locktest.Bubble(t, mode+" "+name, func(t *testing.T) {
 				store := memory.NewStore()
-				c := locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpAcquire, locktest.Fault{Delay: time.Second, IgnoreContext: true}))
+				late := locktest.Fault{Delay: time.Second, IgnoreContext: true}
+				c := locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpAcquire, late))
 				r := locktest.NewRunner(t, c)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

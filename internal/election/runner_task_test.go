@@ -135,7 +135,8 @@ func TestRunTaskOnLeader_IdleLimit(t *testing.T) {
 func TestRunTaskOnLeader_CloseBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.NewStore()
-		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second})))
+		slow := locktest.Each(locktest.OpRelease, locktest.Fault{Delay: time.Second})
+		r := locktest.NewRunner(t, locktest.FaultyClient(t, store.Locker(), slow))
 		mustRun(t, r, locktest.EmptyTask, true)
 		time.Sleep(time.Second)
 		if err := r.Close(locktest.Ended()); err != nil { // nothing is running: even a context that has ended will do

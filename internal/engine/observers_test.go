@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,23 +21,23 @@ import (
 // lets nothing begin any more while events still wait.
 func TestObserverMayEndItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int64
 		c := locktest.NewClient(t, memory.New(), holdfast.WithObserver(func(holdfast.Event) {
 			time.Sleep(time.Second)
-			n++
+			n.Add(1)
 			runtime.Goexit()
 		}))
 		for range 5 {
 			_ = locktest.MustLock(t, c, "job").Release(t.Context())
 		}
 		time.Sleep(time.Minute)
-		if n != 10 {
+		if n := n.Load(); n != 10 {
 			t.Errorf("the observer was notified of %d events of 10", n)
 		}
 		locktest.MustLock(t, c, "one")
 		locktest.MustLock(t, c, "two")
 		locktest.ShutDown(t, c) // it releases both locks
-		if n != 14 {
+		if n := n.Load(); n != 14 {
 			t.Errorf("the observer was notified of %d events of 14", n)
 		}
 	})

@@ -23,7 +23,7 @@ func NewRunnerOf(tb testing.TB, c *holdfast.Client, name string, opts ...holdfas
 	return r
 }
 
-// PausableClient makes a client, as [NewClient] does, whose process pause suspends for so long in all: its clock goes on, its timers do not.
+// PausableClient makes a client, as [NewClient] does, whose process pause suspends for so long: its clock goes on, its timers do not.
 func PausableClient(tb testing.TB, l holdfast.Locker, opts ...holdfast.ClientOption) (c *holdfast.Client, pause func(time.Duration)) {
 	tb.Helper()
 	start, paused := time.Now(), &atomic.Int64{}
